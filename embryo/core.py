@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SECTIONS', 'EmbryoError', 'choose', 'atomic', 'write_json', 'read_json', 'sha256', 'digest', 'seed_for', 'rng_for',
-           'read_lines', 'repo_root', 'profiles', 'read_profile', 'settings', 'device', 'has_bf16', 'git_revision',
-           'provenance']
+           'read_lines', 'repo_root', 'profiles', 'read_profile', 'settings', 'checkpoint_steps', 'device', 'has_bf16',
+           'git_revision', 'provenance']
 
 # %% ../nbs/00_core.ipynb #c002
 import difflib, errno, functools, gzip, hashlib, json, lzma, os, platform, shutil, subprocess, sys, tomllib
@@ -158,12 +158,36 @@ def settings(
     except TypeError as e: raise EmbryoError(f"{where}: {e}") from None
 
 # %% ../nbs/00_core.ipynb #c035
+def checkpoint_steps(
+    plan, # N: every N updates | [[every, until], ...] | {"log": k}: k log-spaced | {"at": [...]}: exactly these
+    steps:int, # Length of the run in optimizer updates
+)->list: # Sorted steps, 0 and `steps` among them
+    "Expand a saving plan into the updates after which to save."
+    if steps<0: raise EmbryoError(f"checkpoint_steps: a run of {steps} steps; expected 0 or more")
+    out,bad = [0, steps], EmbryoError(f"checkpoint_steps: plan {plan!r}; expected N, [[every, until], ...] with growing `until`, {{'log': k}} or {{'at': [steps]}}")
+    if isinstance(plan, bool): raise bad
+    if isinstance(plan, int):
+        if plan<1: raise bad
+        out += range(plan, steps, plan)
+    elif isinstance(plan, dict) and set(plan)=={"log"} and isinstance(plan["log"], int) and plan["log"]>0:
+        out += np.unique(np.geomspace(1, max(1, steps), plan["log"]).round().astype(int)).tolist()
+    elif isinstance(plan, dict) and set(plan)=={"at"} and all(isinstance(s, int) and s>=0 for s in plan["at"]): out += plan["at"]
+    elif isinstance(plan, (list, tuple)) and all(isinstance(p, (list, tuple)) and len(p)==2 for p in plan):
+        last = 0
+        for every,until in plan:
+            if every<1 or until<=last: raise bad
+            out += range(last+every, until+1, every)
+            last = until
+    else: raise bad
+    return sorted({int(s) for s in out if 0<=s<=steps})
+
+# %% ../nbs/00_core.ipynb #c038
 def device():
     "The device everything runs on: CUDA if there is one, else the CPU (EMBRYO_DEVICE overrides)."
     import torch
     return torch.device(os.environ.get("EMBRYO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu"))
 
-# %% ../nbs/00_core.ipynb #c036
+# %% ../nbs/00_core.ipynb #c039
 def has_bf16(
     dev=None, # Device; default: `device()`
 )->bool:
@@ -175,7 +199,7 @@ def has_bf16(
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     return "AVX512" in cpu and ("avx512_bf16" in flags or "amx_bf16" in flags)
 
-# %% ../nbs/00_core.ipynb #c038
+# %% ../nbs/00_core.ipynb #c041
 @functools.cache
 def git_revision()->str: # Short hash, with "+" when tracked files differ from it; "unknown" outside git
     "The revision of the checkout."
@@ -184,7 +208,7 @@ def git_revision()->str: # Short hash, with "+" when tracked files differ from i
     except (OSError, subprocess.TimeoutExpired): return "unknown"
     return "unknown" if rev.returncode else rev.stdout.strip()+("+" if dirty.stdout.strip() else "")
 
-# %% ../nbs/00_core.ipynb #c039
+# %% ../nbs/00_core.ipynb #c042
 def provenance(
     **extra, # More facts: seconds, data hashes ...
 )->dict: # Plain values, ready for JSON

@@ -117,9 +117,16 @@ def l1(
 def make_english(data, out, seed, split, tokenizer, folders=("wiki_en", "books_en"), max_mb=0):
     "English text as ids; `max_mb` bounds the text (MB of characters, 0 = all)."
     source = read_documents(text_files(data, folders, split), int(max_mb*1e6))
-    return pack_ids(encode_documents(source, tokenizer), dict(maker="english", pack="stream", vocab_size=len(tokenizer), split=split), out)
+    return _with_plateau(pack_ids(encode_documents(source, tokenizer), dict(maker="english", pack="stream", vocab_size=len(tokenizer), split=split), out), out)
 
 # %% ../nbs/05_corpora.ipynb #c020
+def _with_plateau(c, out):
+    "Note the i.i.d. floor of a text's own frequencies in its header."
+    n = c.counts()[N_SPECIALS:].astype(float)
+    write_json(Path(out)/"header.json", dict(c.header, floor=dict(plateau=iid_floor(n, len(n)), kind="unknown")))
+    return open_ids(out)
+
+# %% ../nbs/05_corpora.ipynb #c022
 def unigram_law(
     data, # Data folder
     corpora, # Corpora folder of the profile
@@ -139,7 +146,7 @@ def unigram_law(
     c = c[N_SPECIALS:]
     return c/c.sum()
 
-# %% ../nbs/05_corpora.ipynb #c021
+# %% ../nbs/05_corpora.ipynb #c023
 def _artificial(name, maker, zipf):
     @l1(name)
     def f(data, out, seed, split, tokenizer, n_tokens=14_000_000, heldout_tokens=200_000, law=None, **params):
@@ -152,7 +159,7 @@ def _artificial(name, maker, zipf):
 
 for name,maker,zipf in (("uniform",unstructured,False), ("zipf",unstructured,True), ("nesting-uniform",nesting,False), ("nesting-zipf",nesting,True)): _artificial(name, maker, zipf)
 
-# %% ../nbs/05_corpora.ipynb #c023
+# %% ../nbs/05_corpora.ipynb #c025
 def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
     "Any UTF-8 text file(s), with a WordPiece of its own; every 1/`heldout`-th document is held out."
     files = sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)]
@@ -160,9 +167,9 @@ def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
         lambda to: save_tokenizer(train_tokenizer((p for d in read_documents(files, int(max_mb*1e6)) for p in d), len(tokenizer)), to)))
     every = round(1/heldout)
     docs = (d for i,d in enumerate(read_documents(files, int(max_mb*1e6))) if (i%every==0)==(split=="heldout"))
-    return pack_ids(encode_documents(docs, own), dict(maker="text", pack="stream", vocab_size=len(tokenizer), split=split), out)
+    return _with_plateau(pack_ids(encode_documents(docs, own), dict(maker="text", pack="stream", vocab_size=len(tokenizer), split=split), out), out)
 
-# %% ../nbs/05_corpora.ipynb #c025
+# %% ../nbs/05_corpora.ipynb #c027
 def make(
     name:str, # Name in `L1S`, or any name with `path` = a text file
     data, # Data folder

@@ -49,7 +49,7 @@ def hidden_at(
 )->torch.Tensor: # (M, D) last hidden states at these positions
     "Last hidden states where they are needed, without computing them elsewhere."
     body,kind = model.base_model, model.config.model_type
-    if kind not in FAMILIES or model.config._attn_implementation!="sdpa" or getattr(model.config, "is_decoder", False) or (kind=="albert" and model.config.inner_group_num!=1):
+    if kind not in FAMILIES or not model.config.num_hidden_layers or model.config._attn_implementation!="sdpa" or getattr(model.config, "is_decoder", False) or (kind=="albert" and model.config.inner_group_num!=1):
         return body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state.flatten(0,1)[positions]
     h = body.embeddings(input_ids=input_ids)
     keys = create_bidirectional_mask(config=model.config, inputs_embeds=h, attention_mask=attention_mask)

@@ -4,21 +4,25 @@
 
 # %% auto #0
 __all__ = ['STUCK_MARGIN', 'PretrainConfig', 'permuted', 'n_examples', 'examples', 'masked_batch', 'masked_loss', 'lr_at',
-           'make_optimizer', 'heldout_loss', 'stop_requests', 'pretrain', 'verdict']
+           'make_optimizer', 'heldout_loss', 'stop_requests', 'pretrain', 'verdict', 'pretrain_run', 'loss_rows',
+           'toy_lab']
 
 # %% ../nbs/08_pretrain.ipynb #c002
 import json, math, os, shutil, signal, sys, time
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-import numpy as np, torch
+import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from tqdm.auto import tqdm
-from .core import EmbryoError, atomic, choose, device, digest, has_bf16, provenance, read_json, rng_for, seed_for, write_json
+from .core import EmbryoError, atomic, checkpoint_steps, choose, device, digest, has_bf16, provenance, read_json, rng_for, seed_for, settings, write_json
 from .artificial import SELECT, AS_MASK, AS_RANDOM
-from .tokenize import N_SPECIALS, SPECIALS, IdCorpus
-from .models import check_fit, hidden_at, mlm_head
-from .series import Series, checkpoint_steps, open_series, read_state, write_state, write_step
+from .microworld import write_world
+from .rows import row_frame
+from .tokenize import N_SPECIALS, SPECIALS, IdCorpus, open_ids, open_tokenizer
+from .corpora import english_tokenizer, make
+from .models import build, check_fit, hidden_at, mlm_head
+from .series import Series, open_series, read_state, write_state, write_step
 
 # %% ../nbs/08_pretrain.ipynb #c005
 @dataclass(frozen=True)
@@ -155,15 +159,15 @@ def heldout_loss(
     model, # In any mode; left as it was
     corpus:IdCorpus, # Held-out ids
     cfg:PretrainConfig, # batch, length, heldout_batches
-)->float: # nats per selected position
+)->dict: # heldout: nats per selected position; its standard error over batches; n positions
     "Masked-LM loss on fixed held-out batches."
-    dev,was,total,n = next(model.parameters()).device, model.training, 0., 0
+    dev,was,losses,ns = next(model.parameters()).device, model.training, [], []
     model.eval()
     for step in range(min(cfg.heldout_batches, max(1, n_examples(corpus, cfg.length)//cfg.batch))):
         b = [t if t is None else t.to(dev) for t in masked_batch(corpus, cfg, step, "heldout")]
-        total,n = total+masked_loss(model, b).item()*len(b[3]), n+len(b[3])
+        losses.append(masked_loss(model, b).item()); ns.append(len(b[3]))
     model.train(was)
-    return total/n
+    return dict(heldout=float(np.average(losses, weights=ns)), heldout_stderr=float(np.std(losses, ddof=1)/math.sqrt(len(losses))) if len(losses)>1 else None, heldout_n=sum(ns))
 
 # %% ../nbs/08_pretrain.ipynb #c026
 def _same_run(old, new, folder):
@@ -231,12 +235,12 @@ def pretrain(
     def mark(step): # Save a checkpoint and its state
         n = int(sums["count"])
         if step not in heads:
-            loss = dict(train=float(sums["loss"])/n if n else None, heldout=heldout_loss(model, heldout, cfg) if heldout is not None else None)
+            loss = dict(train=float(sums["loss"])/n if n else None, **(heldout_loss(model, heldout, cfg) if heldout is not None else {}))
             sums["wall"].fill_(wall0+time.perf_counter()-t0)
             info["steps"].append(write_step(out, step, model, tokenizer, tokens=step*cfg.batch*cfg.length, loss=loss, wall_s=round(float(sums["wall"]), 2)))
             write_json(out/"series.json", info)
             heads.add(step)
-            if loss["heldout"] is not None and log: log.add_scalar("loss/heldout", loss["heldout"], step)
+            if "heldout" in loss and log: log.add_scalar("loss/heldout", loss["heldout"], step)
             sums["loss"].zero_(); sums["count"].zero_()
         state(step)
 
@@ -294,3 +298,55 @@ def verdict(
     "Where a run ended, between the plateau of independent draws and its floor."
     if floor.get("kind")=="exact": return "at floor" if loss<floor["all"]+STUCK_MARGIN else "short of floor"
     return "learned" if loss<floor["plateau"]-STUCK_MARGIN else "stuck"
+
+# %% ../nbs/08_pretrain.ipynb #c039
+def pretrain_run(
+    family:str, # albert or roberta
+    l1:str, # Name of an L1 under `corpora`, or none
+    seed:int, # Initialisation, order, masks, dropout
+    corpora, # Folder with tokenizer/ and <l1>/{train,heldout}
+    series, # Folder for series
+    model:dict, # Fields of the transformers config, and `positions`
+    training:dict, # Fields of PretrainConfig
+    **kwargs, # progress, fresh, stop_after of `pretrain`
+)->Series: # The finished series
+    "Pretrain one model of a profile."
+    corpora,cfg = Path(corpora), settings(PretrainConfig, dict(training, seed=seed), where=f"pretrain.{family}-{l1}")
+    if l1=="none": cfg = replace(cfg, steps=0, warmup=0, save=[])
+    tok,ids = open_tokenizer(corpora/"tokenizer"), corpora/("english" if l1=="none" else l1)
+    net = build(family, len(tok), seed=seed, **{"positions": cfg.length, **model})
+    return pretrain(open_ids(ids/"train"), open_ids(ids/"heldout"), net, tok, cfg, Path(series)/f"{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed), **kwargs)
+
+# %% ../nbs/08_pretrain.ipynb #c040
+def loss_rows(
+    series:Series, # A series of ours
+)->pd.DataFrame: # Rows: loss on train and held-out data at every step, tokens seen, and at the last step floor, plateau and whether it is stuck
+    "What a series says about its own pretraining."
+    r,f,out = series.info["run"], series.info.get("floor") or {}, []
+    for k,e in series.entries.items():
+        l = e["loss"]
+        if l.get("train") is not None: out.append(dict(step=k, split="train", metric="loss", value=l["train"]))
+        if l.get("heldout") is not None: out.append(dict(step=k, split="heldout", metric="loss", value=l["heldout"], n=l["heldout_n"], stderr=l["heldout_stderr"]))
+        out.append(dict(step=k, metric="tokens", value=e["tokens"]))
+        out.append(dict(step=k, metric="wall_s", value=e["wall_s"]))
+    last = series.steps[-1]
+    if "all" in f: out.append(dict(step=last, metric="floor", group=f["kind"], value=f["all"], stderr=f["stderr"]))
+    if "plateau" in f and r["l1"]!="none":
+        out.append(dict(step=last, metric="plateau", value=f["plateau"], stderr=0.))
+        v = verdict(series.entries[last]["loss"]["heldout"], f)
+        out.append(dict(step=last, metric="stuck", group=v, value=float(v=="stuck")))
+    return row_frame(out, family=r["family"], l1=r["l1"], seed=r["seed"], evaluator="pretrain", task="mlm")
+
+# %% ../nbs/08_pretrain.ipynb #c042
+def toy_lab(
+    root, # Empty folder
+    steps:int=4, # Updates of the toy series
+)->dict: # data, corpora, series: folders
+    "A micro world of a few thousand words with an English L1 and the series albert-english-s0."
+    root = Path(root)
+    lab = dict(data=write_world(root/"data", words=6000, heldout_words=1500, books_words=1500, probing=(40,20,20), tasks=.03), corpora=root/"corpora", series=root/"series")
+    tok = english_tokenizer(lab["data"], lab["corpora"], vocab_size=300)
+    for split in ("train", "heldout"): make("english", lab["data"], lab["corpora"], split=split, tokenizer=tok)
+    net = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, embedding_size=32, positions=64)
+    pretrain_run("albert", "english", 0, lab["corpora"], lab["series"], net, dict(steps=steps, batch=4, length=32, lr=1e-3, warmup=2, save=2, heldout_batches=2), progress=False)
+    return {k: str(v) for k,v in lab.items()}

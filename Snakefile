@@ -1,0 +1,23 @@
+# The batch as Snakemake sees it: one rule, because the graph itself comes from the profile (embryo.batch.Plan).
+# `make run` and `embryo_run` call this; to use a cluster:  embryo_run --options "--executor slurm --jobs 20"
+import os, sys
+from embryo.batch import Plan
+from embryo.core import EmbryoError
+
+try: PLAN = Plan(os.environ.get("EMBRYO_PROFILE", "micro"), os.environ.get("EMBRYO_DATA", ""))
+except EmbryoError as e: sys.exit(f"Snakefile: {e}")
+
+DATA = os.environ.get("EMBRYO_DATA", "")
+rows = lambda n: os.path.relpath(PLAN.nodes[n].rows, PLAN.runs)
+
+rule all:
+    input: [rows(n) for n in PLAN.nodes]
+
+rule node:
+    input: lambda w: [rows(k) for k in PLAN.nodes[w.node].needs]
+    output: "runs/{node}/rows.parquet"
+    params: key=lambda w: PLAN.nodes[w.node].key
+    resources: mem_mb=lambda w: PLAN.nodes[w.node].cost["memory_mb"], runtime=lambda w: max(10, int(PLAN.nodes[w.node].cost["seconds"]/20))
+    wildcard_constraints: node=r"[^/]+/[^/]+"
+    message: "{wildcards.node}"
+    shell: """{sys.executable} -c "import sys; from embryo.batch import run_one; run_one(*sys.argv[1:])" {PLAN.p[path]:q} {DATA:q} {wildcards.node:q}"""
