@@ -49,7 +49,7 @@ def hidden_at(
 )->torch.Tensor: # (M, D) last hidden states at these positions
     "Last hidden states where they are needed, without computing them elsewhere."
     body,kind = model.base_model, model.config.model_type
-    if kind not in FAMILIES or not model.config.num_hidden_layers or model.config._attn_implementation!="sdpa" or getattr(model.config, "is_decoder", False) or (kind=="albert" and model.config.inner_group_num!=1):
+    if kind not in FAMILIES or not model.config.num_hidden_layers or model.config._attn_implementation not in ("sdpa", "eager") or getattr(model.config, "is_decoder", False) or (kind=="albert" and model.config.inner_group_num!=1):
         return body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state.flatten(0,1)[positions]
     h = body.embeddings(input_ids=input_ids)
     keys = create_bidirectional_mask(config=model.config, inputs_embeds=h, attention_mask=attention_mask)
@@ -67,8 +67,11 @@ def hidden_at(
     heads = lambda x: x.view(B, -1, att.num_attention_heads, att.attention_head_size).transpose(1, 2)
     q = att.query(h.gather(1, where[...,None].expand(-1,-1,D)))
     if keys is not None: keys = keys[:,:,:1].expand(-1, -1, where.shape[1], -1)
-    drop = model.config.attention_probs_dropout_prob if model.training else 0.
-    o = F.scaled_dot_product_attention(heads(q), heads(att.key(h)), heads(att.value(h)), attn_mask=keys, dropout_p=drop)
+    q,k,v,drop = heads(q), heads(att.key(h)), heads(att.value(h)), model.config.attention_probs_dropout_prob if model.training else 0.
+    if model.config._attn_implementation=="sdpa": o = F.scaled_dot_product_attention(q, k, v, attn_mask=keys, dropout_p=drop)
+    else:
+        score = q@k.transpose(2, 3)*att.scaling
+        o = F.dropout((score if keys is None else score+keys).softmax(-1), drop)@v
     o,x = o.transpose(1, 2).reshape(B, -1, D)[row,slot], h.flatten(0,1)[positions]
     if kind=="roberta": return last.feed_forward_chunk(last.attention.output(o, x))
     x = att.LayerNorm(x+att.output_dropout(att.dense(o)))
