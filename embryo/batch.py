@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FLOPS', 'STARTUP_S', 'resolve', 'template_path', 'code_hash', 'template_parameters', 'check_parameters', 'Node',
            'body_flops', 'weights', 'Plan', 'run_node', 'run_plan', 'run_one', 'command', 'embryo_plan', 'embryo_run',
-           'embryo_corpus', 'embryo_pretrain', 'embryo_examine', 'embryo_finetune']
+           'embryo_figures', 'embryo_corpus', 'embryo_pretrain', 'embryo_examine', 'embryo_finetune']
 
 # %% ../nbs/13_batch.ipynb #c002
 import ast, functools, json, os, re, shutil, subprocess, sys, time
@@ -163,10 +163,9 @@ class Plan:
 
     def corpus(self, l1):
         "The node that makes an L1."
-        from embryo.corpora import L1S
-        spec = resolve(self.p, "corpora", "default", l1)
+        from embryo.corpora import ARTIFICIAL, L1S
+        spec = resolve(self.p, "corpora", *(["artificial"] if l1 in ARTIFICIAL else []), l1)
         if "path" not in spec: choose("L1", l1, [*L1S, "none"], where=self._where("results"))
-        if l1!="english" and self.p.get("corpora", {}).get("default"): spec = {k:v for k,v in spec.items() if k!="folders"}
         needs = self.world()+([self.corpus("english")] if l1!="english" else [])
         folders = resolve(self.p, "corpora", "english").get("folders", ["wiki_en", "books_en"])
         if l1=="english" and not self.makes_data:
@@ -284,6 +283,12 @@ def _file_key(f):
     return [str(f), s and (sha256(f) if s.st_size<1<<28 else [s.st_size, s.st_mtime_ns])]
 
 # %% ../nbs/13_batch.ipynb #c030
+def _kernel():
+    "The project's own kernel, which `make` installs; elsewhere the environment's python3."
+    from jupyter_client.kernelspec import KernelSpecManager
+    return "embryo" if "embryo" in KernelSpecManager().find_kernel_specs() else "python3"
+
+# %% ../nbs/13_batch.ipynb #c031
 def run_node(
     node:Node, # What to run
     progress:bool=False, # papermill's bar over cells
@@ -296,7 +301,7 @@ def run_node(
     node.folder.mkdir(parents=True, exist_ok=True)
     node.rows.unlink(missing_ok=True)
     part,t = node.folder/".running.ipynb", time.perf_counter()
-    try: papermill.execute_notebook(str(template_path(node.template)), str(part), dict(node.params, out=str(node.folder)), kernel_name="python3", progress_bar=progress, cwd=str(node.folder), log_output=False)
+    try: papermill.execute_notebook(str(template_path(node.template)), str(part), dict(node.params, out=str(node.folder)), kernel_name=_kernel(), progress_bar=progress, cwd=str(node.folder), log_output=False)
     except PapermillExecutionError as e:
         os.replace(part, node.folder/"failed.ipynb")
         raise EmbryoError(f"{node.name}: {e.evalue if e.ename=='EmbryoError' else f'{e.ename}: {e.evalue}'} (the notebook is kept as {node.folder/'failed.ipynb'})") from None
@@ -308,7 +313,7 @@ def run_node(
     write_json(node.folder/"run.json", dict(name=node.name, key=node.key, seconds=round(time.perf_counter()-t, 2), params=node.params, **provenance()))
     return node.rows
 
-# %% ../nbs/13_batch.ipynb #c032
+# %% ../nbs/13_batch.ipynb #c033
 def run_plan(
     plan:Plan, # What to make
     cores:int=0, # Jobs at a time; 0 = one for each CPU core
@@ -322,19 +327,19 @@ def run_plan(
     base = [sys.executable, "-m", "snakemake", "--snakefile", str(repo_root()/"Snakefile"), "--directory", str(plan.runs), "--nolock", "--rerun-triggers", "params", "--rerun-incomplete", "--quiet", "rules", "host"]
     return subprocess.run([*base, "--cores", str(cores or os.cpu_count()), *(["--keep-going"] if keep_going else []), *options], env=env).returncode
 
-# %% ../nbs/13_batch.ipynb #c033
+# %% ../nbs/13_batch.ipynb #c034
 def run_one(
     profile:str, # Profile
-    data:str, # Data folder, or empty
     node:str, # Name of a node
+    data:str=None, # Data folder; default: $EMBRYO_DATA
 ): # Leaves the process with exit code 2 on unusable input
     "What the engine calls for each node."
     try:
-        plan = Plan(profile, data)
+        plan = Plan(profile, os.environ.get("EMBRYO_DATA", "") if data is None else data)
         run_node(plan.nodes[choose("node", node, plan.nodes)])
     except EmbryoError as e: sys.exit(f"{node}: {e}")
 
-# %% ../nbs/13_batch.ipynb #c035
+# %% ../nbs/13_batch.ipynb #c036
 def command(
     f, # Function with fastcore docments
 ): # The same, as a command line program
@@ -348,7 +353,7 @@ def command(
         except KeyboardInterrupt: sys.exit(130)
     return call_parse(quiet)
 
-# %% ../nbs/13_batch.ipynb #c036
+# %% ../nbs/13_batch.ipynb #c037
 @command
 def embryo_plan(
     profile:str="micro", # micro, open, or the path of a profile
@@ -357,7 +362,7 @@ def embryo_plan(
     "Print every node of a profile, what is done, and what the rest will take in time, memory and disk."
     print(Plan(profile, data))
 
-# %% ../nbs/13_batch.ipynb #c037
+# %% ../nbs/13_batch.ipynb #c038
 @command
 def embryo_run(
     profile:str="micro", # micro, open, or the path of a profile
@@ -375,7 +380,23 @@ def embryo_run(
         sys.exit(code)
     print(f"rows: {plan.runs/'rows.csv'}   figures: {plan.root/'figures'/plan.name}   to read: {plan.runs/'appendix'}")
 
-# %% ../nbs/13_batch.ipynb #c038
+# %% ../nbs/13_batch.ipynb #c040
+@command
+def embryo_figures(
+    profile:str="micro", # micro, open, or the path of a profile
+    rows:str="", # Rows to draw from; default: papermill_runs/<profile>/rows.csv
+):
+    "Draw every figure and table of a profile again from its rows, without running anything else."
+    p = read_profile(profile)
+    name,root = p.get("profile", Path(p["path"]).stem), Path(os.environ.get("EMBRYO_OUT") or repo_root())
+    runs = root/"papermill_runs"/name
+    rows = Path(rows or runs/"rows.csv").resolve()
+    if not rows.is_file(): raise EmbryoError(f"{rows}: no such file; run the batch first (make run PROFILE={name}), or give --rows")
+    for result in [r for r,s in p.get("results", {}).items() if s.get("template")=="appendix"]:
+        run_node(Node(f"{result}/appendix", dict(rows=str(rows), figures=str(root/"figures"/name), profile=name, caption=p.get("caption", "")), [], [], runs/"runs"/result/"appendix"))
+    print(f"figures: {root/'figures'/name}   to read: {runs/'appendix'}")
+
+# %% ../nbs/13_batch.ipynb #c041
 def _one(profile, data, name, add):
     "Run one node in this process's batch, and first what it needs and is not done."
     plan = Plan(profile, data)
@@ -388,7 +409,7 @@ def _one(profile, data, name, add):
             run_node(n, progress=True)
     print(plan.nodes[target].rows)
 
-# %% ../nbs/13_batch.ipynb #c039
+# %% ../nbs/13_batch.ipynb #c042
 @command
 def embryo_corpus(
     l1:str, # Name of an L1: english, uniform, zipf, nesting-uniform, nesting-zipf, or one that the profile declares
@@ -398,7 +419,7 @@ def embryo_corpus(
     "Make one L1: ids on disk, its statistics and its floor."
     _one(profile, data, l1, lambda p: p.corpus(l1))
 
-# %% ../nbs/13_batch.ipynb #c040
+# %% ../nbs/13_batch.ipynb #c043
 @command
 def embryo_pretrain(
     family:str="roberta", # albert or roberta
@@ -410,7 +431,7 @@ def embryo_pretrain(
     "Pretrain one model and keep its checkpoint series; goes on where it was stopped."
     _one(profile, data, l1, lambda p: p.pretrain(family, l1, seed))
 
-# %% ../nbs/13_batch.ipynb #c041
+# %% ../nbs/13_batch.ipynb #c044
 @command
 def embryo_examine(
     series:str, # Folder of a series, or of checkpoints named ...<step>
@@ -431,7 +452,7 @@ def embryo_examine(
         for f in (reconstruct, mask_predict): rows.append(f(model.to(device()), tok, sent[:max_sentences or None], progress=True).assign(step=k))
     print(write_rows(pd.concat(rows), out))
 
-# %% ../nbs/13_batch.ipynb #c042
+# %% ../nbs/13_batch.ipynb #c045
 @command
 def embryo_finetune(
     checkpoint:str, # Checkpoint folder in transformers' format

@@ -1,0 +1,48 @@
+# make run [PROFILE=micro] [DATA=/path/to/data]   every figure and table of a profile
+# make test                                       nbdev_test over the notebooks, then pytest over tests/
+# make lab                                        JupyterLab on the notebooks, with the project's own kernel
+# make plan | figures | clean-notebooks | readme | clean
+PROFILE ?= micro
+DATA ?=
+CORES ?= 0
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+run: setup
+	$(BIN)/embryo_run --profile $(PROFILE) --data "$(DATA)" --cores $(CORES)
+
+plan: setup
+	$(BIN)/embryo_plan --profile $(PROFILE) --data "$(DATA)"
+
+figures: setup
+	$(BIN)/embryo_figures --profile $(PROFILE)
+
+test: setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 1200 $(BIN)/nbdev_test --n_workers 2
+	$(BIN)/python -m pytest tests
+
+lab: setup
+	$(BIN)/jupyter lab nbs/index.ipynb --MultiKernelManager.default_kernel_name=embryo
+
+setup: .venv/.done
+.venv/.done: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; v=sys.version_info[:2]; sys.exit(0 if v>=(3,11) else "embryo needs Python 3.11 or newer, this is %d.%d; choose one with make PYTHON=/path/to/python3.11" % v)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m ipykernel install --sys-prefix --name embryo --display-name embryo >/dev/null
+	$(BIN)/python -c "import json,pathlib; p=pathlib.Path('.venv/share/jupyter/kernels/embryo/kernel.json'); k=json.loads(p.read_text()); k['argv'].append('--log-level=40'); p.write_text(json.dumps(k, indent=1))"
+	touch $@
+
+clean-notebooks: setup
+	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
+
+readme: setup
+	$(BIN)/python -m nbconvert --to markdown --log-level ERROR --stdout nbs/index.ipynb > README.md
+
+clean:
+	rm -rf papermill_runs/micro figures/micro
+
+.PHONY: run plan figures test lab setup clean-notebooks readme clean

@@ -1,0 +1,67 @@
+import os, subprocess, sys
+from pathlib import Path
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    "A micro world, its tokenizer and ids, and the series albert-english-s0 of three steps."
+    from embryo.pretrain import toy_lab
+    return toy_lab(tmp_path_factory.mktemp("lab")/"lab")
+
+@pytest.fixture
+def run(tmp_path):
+    "Run one of the project's commands; (exit code, stdout, stderr)."
+    def f(command, *args, timeout=120, **env):
+        p = subprocess.run([str(BIN/command), *map(str, args)], capture_output=True, text=True, timeout=timeout, cwd=tmp_path, env={**os.environ, "EMBRYO_OUT": str(tmp_path), **env})
+        return p.returncode, p.stdout, p.stderr
+    return f
+
+TINY = """
+profile = "tiny"
+caption = "tiny"
+[data]
+provider = "microworld"
+world = {words = 6000, heldout_words = 1500, books_words = 1500, probing = [40, 20, 20], tasks = 0.03}
+[tokenizer]
+vocab_size = 300
+[corpora.english]
+folders = ["wiki_en", "books_en"]
+[corpora.artificial]
+n_tokens = 20000
+heldout_tokens = 2000
+line = [30, 30]
+[model.default]
+hidden_size = 32
+num_attention_heads = 2
+num_hidden_layers = 2
+intermediate_size = 64
+positions = 64
+[pretrain.default]
+steps = 6
+batch = 4
+length = 32
+warmup = 2
+save = 3
+heldout_batches = 2
+[finetune.default]
+epochs = 1
+max_length = 64
+[results.p2_table1]
+template = "finetune"
+family = ["roberta"]
+l1 = ["none", "zipf"]
+task = ["STS-B"]
+[results.p2_transfer]
+template = "appendix"
+needs = ["p2_table1"]
+"""
+
+@pytest.fixture
+def tiny(tmp_path):
+    "A profile that runs in a minute."
+    (tmp_path/"tiny.toml").write_text(TINY)
+    return tmp_path/"tiny.toml"
