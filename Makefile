@@ -40,7 +40,7 @@ clean-notebooks: setup
 	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
 
 readme: setup
-	$(BIN)/python -m nbconvert --to markdown --log-level ERROR --stdout nbs/index.ipynb > README.md
+	$(BIN)/python -m nbconvert --to markdown --log-level ERROR --stdout nbs/index.ipynb | sed 's#](\.\./#](#g' > README.md
 
 clean:
 	rm -rf papermill_runs/micro figures/micro

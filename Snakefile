@@ -7,6 +7,7 @@ from embryo.core import EmbryoError
 try: PLAN = Plan(os.environ.get("EMBRYO_PROFILE", "micro"), os.environ.get("EMBRYO_DATA", ""))  # as environment variables, so that jobs see the same
 except EmbryoError as e: sys.exit(f"Snakefile: {e}")
 
+PLAN_FILE = str(PLAN.save())
 rows = lambda n: os.path.relpath(PLAN.nodes[n].rows, PLAN.runs)
 
 rule all:
@@ -19,4 +20,4 @@ rule node:
     resources: mem_mb=lambda w: PLAN.nodes[w.node].cost["memory_mb"], runtime=lambda w: max(10, int(PLAN.nodes[w.node].cost["seconds"]/20))
     wildcard_constraints: node=r"[^/]+/[^/]+"
     message: "{wildcards.node}"
-    shell: """{sys.executable} -c "import sys; from embryo.batch import run_one; run_one(*sys.argv[1:])" {PLAN.p[path]:q} {wildcards.node:q}"""
+    shell: """{sys.executable} -c "import sys; from embryo.batch import run_one; run_one(*sys.argv[1:])" {PLAN_FILE:q} {wildcards.node:q}"""

@@ -276,6 +276,6 @@ def floor(
         partner = match(opened&real, np.where(real, depth, 0)) if border=="reset" else match(opened, depth)
         inside = (partner>=0) & (partner//w==np.arange(L.max())//w) & (partner<L[:,None])
         opened,orphan = opened[real], ~inside[real]
-    share,mixed = orphan.mean(), lambda o: o*iid+(1-o)*pair["pair"][0]
+    share,mixed = float(orphan.mean()), lambda o: float(o*iid+(1-o)*pair["pair"][0])
     return dict(all=mixed(share), opener=mixed(orphan[opened].mean()), visible=pair["visible"][0], masked=pair["masked"][0], orphan=iid,
                 kind="bound", stderr=(1-share)*pair["pair"][1], plateau=iid, share_orphan=float(share))

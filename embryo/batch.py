@@ -8,7 +8,7 @@ __all__ = ['FLOPS', 'STARTUP_S', 'resolve', 'template_path', 'code_hash', 'templ
            'embryo_figures', 'embryo_corpus', 'embryo_pretrain', 'embryo_examine', 'embryo_finetune']
 
 # %% ../nbs/13_batch.ipynb #c002
-import ast, functools, json, os, re, shutil, subprocess, sys, time
+import ast, functools, json, os, re, shutil, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from fastcore.script import Param, call_parse, store_true
@@ -98,7 +98,7 @@ class Node:
         except EmbryoError: return "stale"
 
 # %% ../nbs/13_batch.ipynb #c018
-FLOPS = dict(cpu=1.3e10, cuda=1.5e14) # sustained operations/s: one CPU thread at these small widths (measured, LOG.md); a data-centre GPU in bf16 (assumed)
+FLOPS = dict(cpu=7e10, cuda=1.5e14) # sustained operations/s: one CPU thread with bf16 at these small widths (measured, LOG.md); a data-centre GPU (assumed, not measured)
 STARTUP_S = 7. # seconds until a notebook's kernel has its imports (measured on 2 CPU cores)
 
 def body_flops(
@@ -259,6 +259,11 @@ class Plan:
         if n.state()=="done": seconds = read_json(n.folder/"run.json").get("seconds", seconds)
         n.cost = dict(seconds=seconds, memory_mb=round(cpu_bytes), disk_mb=disk)
 
+    def save(self):
+        "Write all nodes to plan.json, which the jobs read: they need not work out the plan again."
+        write_json(self.runs/"plan.json", {n.name: dict(asdict(n), files=[], folder=str(n.folder)) for n in self.nodes.values()})
+        return self.runs/"plan.json"
+
     def todo(self): return [n for n in self.nodes.values() if n.state()!="done"] # nodes to run
 
     def discard_stale(self):
@@ -322,22 +327,31 @@ def run_plan(
 )->int: # Snakemake's exit code
     "Make everything that is missing or out of date."
     plan.discard_stale()
-    plan.runs.mkdir(parents=True, exist_ok=True)
+    plan.save()
     env = dict(os.environ, EMBRYO_PROFILE=str(plan.p["path"]), EMBRYO_DATA="" if plan.makes_data else str(plan.data), EMBRYO_OUT=str(plan.root), OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"), PYTHONWARNINGS="ignore")
     base = [sys.executable, "-m", "snakemake", "--snakefile", str(repo_root()/"Snakefile"), "--directory", str(plan.runs), "--nolock", "--rerun-triggers", "params", "--rerun-incomplete", "--quiet", "rules", "host"]
-    return subprocess.run([*base, "--cores", str(cores or os.cpu_count()), *(["--keep-going"] if keep_going else []), *options], env=env).returncode
+    engine = subprocess.Popen([*base, "--cores", str(cores or os.cpu_count()), *(["--keep-going"] if keep_going else []), *options], env=env, start_new_session=True)
+    def stop(signum, frame):                                                             # Ctrl-C or SIGTERM reaches every job, so that none goes on alone
+        os.killpg(engine.pid, signal.SIGTERM)
+        engine.wait()
+        print(f"embryo_run: stopped; start the same command again to go on from here", file=sys.stderr)
+        sys.exit(128+signum)
+    old = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try: return engine.wait()
+    finally:
+        for s,h in old.items(): signal.signal(s, h)
 
 # %% ../nbs/13_batch.ipynb #c034
 def run_one(
-    profile:str, # Profile
+    plan:str, # plan.json of the batch
     node:str, # Name of a node
-    data:str=None, # Data folder; default: $EMBRYO_DATA
-): # Leaves the process with exit code 2 on unusable input
+): # Leaves the process with one sentence on unusable input
     "What the engine calls for each node."
     try:
-        plan = Plan(profile, os.environ.get("EMBRYO_DATA", "") if data is None else data)
-        run_node(plan.nodes[choose("node", node, plan.nodes)])
-    except EmbryoError as e: sys.exit(f"{node}: {e}")
+        nodes = read_json(plan)
+        n = nodes[choose("node", node, nodes)]
+        run_node(Node(**dict(n, folder=Path(n["folder"]))))
+    except EmbryoError as e: sys.exit(str(e))
 
 # %% ../nbs/13_batch.ipynb #c036
 def command(

@@ -18,7 +18,7 @@ import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from scipy.stats import pearsonr, rankdata, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from tqdm.auto import tqdm
+from tqdm import tqdm
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.utils import logging as hf_logging
 from .core import EmbryoError, choose, device, has_bf16, read_lines, rng_for, seed_for

@@ -52,7 +52,7 @@ def save_table(
     "Write CSV (numbers), Markdown and LaTeX (layout)."
     folder,note = Path(folder), f"{caption} [embryo {provenance()['git']}]"
     with atomic(folder/f"{name}.csv") as f: data.to_csv(f, index=False, float_format="%.6g", lineterminator="\n")
-    with atomic(folder/f"{name}.md") as f: f.write_text(f"{view.to_markdown(index=False)}\n\n{note}\n")
+    with atomic(folder/f"{name}.md") as f: f.write_text(f"{view.to_markdown(index=False, disable_numparse=True)}\n\n{note}\n")
     esc = lambda s: "".join({"&":r"\&", "%":r"\%", "_":r"\_", "#":r"\#", "±":r"$\pm$", "°":r"$^\circ$", "–":"--"}.get(c, c) for c in str(s))
     body = "\n".join(" & ".join(map(esc, r))+r" \\" for r in view.itertuples(index=False))
     with atomic(folder/f"{name}.tex") as f: f.write_text(f"\\begin{{table}}\n\\begin{{tabular}}{{l{'r'*(view.shape[1]-1)}}}\n{' & '.join(map(esc, view))} \\\\ \\hline\n{body}\n\\end{{tabular}}\n\\caption{{{esc(note)}}}\n\\end{{table}}\n")
@@ -81,7 +81,10 @@ def curve_data(
 )->pd.DataFrame: # One line a point: group, mode, step, scale (rescaled | accuracy), value, low, high, seeds, n
     "The numbers of a figure of accuracy over steps."
     df = need(rows, evaluator, evaluator=evaluator, task=task, metric="accuracy", **where)
-    return pd.concat([over_seeds(d).assign(scale=s) for s,d in (("rescaled", rescale(df)), ("accuracy", df))], ignore_index=True)
+    out = pd.concat([over_seeds(d).assign(scale=s) for s,d in (("rescaled", rescale(df)), ("accuracy", df))], ignore_index=True)
+    out["low"] = out["low"].clip(0)
+    out["high"] = out["high"].where(out["scale"]=="rescaled", out["high"].clip(upper=1))
+    return out
 
 # %% ../nbs/12_figures.ipynb #c014
 def plot_curves(
@@ -104,7 +107,10 @@ def plot_curves(
                 if mode=="corrected": ax.fill_between(d["step"], d["low"], d["high"], color=c, alpha=.12, lw=0)
         ax.set(xlabel="pretraining step (updates)", ylabel=ylabel+(" (rescaled by its last value)" if scale=="rescaled" else ""))
     first = data.loc[data["step"]>0, "step"].min()
-    axes[0].set_xscale("symlog", linthresh=first, linscale=.4); axes[0].xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes[0].set_xscale("symlog", linthresh=first, linscale=.4)
+    top = data["step"].max()
+    axes[0].set_xticks([0, *[t for k in range(8) for t in (10**k, 2*10**k, 5*10**k) if first<=t<=top]])
+    axes[0].xaxis.set_major_formatter(EngFormatter(sep="")); axes[0].xaxis.set_minor_locator(plt.NullLocator())
     axes[0].set_xlim(left=0); axes[1].set_ylim(0, max(.05, min(1.02, data.loc[data["scale"]=="accuracy", "high"].max()*1.05)))
     axes[0].axhline(1, color="gray", lw=.8, ls=":"); axes[0].set_ylim(bottom=0)
     axes[1].legend(*axes[0].get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
@@ -200,7 +206,7 @@ def table_transfer(
         one = d.iloc[0]
         r = {"L1":l1, "tokens (M)":num(one["tokens_m"], "{:.1f}"), "loss":num(one["loss"]), "plateau":num(one["plateau"]), "floor":num(one["floor"])+({"exact":"", "bound":" (bound)", "monte-carlo":" (MC)"}.get(one["kind"], "")),
              "state":"untrained" if l1=="none" else "stuck" if one["stuck"]>0 else "ok"}
-        for t in tasks: r[t] = "–" if t not in d.index else f"{num(d.loc[t,'value'])} ±{num(d.loc[t,'sd'])}{'' if d.loc[t,'informative'] else '°'} ({num(d.loc[t,'paper'])})"
+        for t in tasks: r[t] = "–" if t not in d.index else f"{num(d.loc[t,'value'])}{'' if pd.isna(d.loc[t,'sd']) else ' ±'+num(d.loc[t,'sd'])}{'' if d.loc[t,'informative'] else '°'} ({num(d.loc[t,'paper'])})"
         have = d.reindex(tasks)
         r["mean"] = f"{num(have['value'].mean())} ({num(have['paper'].mean())})"
         out.append(r)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
-from tqdm.auto import tqdm
+from tqdm import tqdm
 from .core import EmbryoError, atomic, checkpoint_steps, choose, device, digest, has_bf16, provenance, read_json, rng_for, seed_for, settings, write_json
 from .artificial import SELECT, AS_MASK, AS_RANDOM
 from .microworld import write_world

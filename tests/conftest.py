@@ -34,6 +34,8 @@ folders = ["wiki_en", "books_en"]
 n_tokens = 20000
 heldout_tokens = 2000
 line = [30, 30]
+[corpora.klingon]
+path = "KLINGON"
 [model.default]
 hidden_size = 32
 num_attention_heads = 2
@@ -53,7 +55,7 @@ max_length = 64
 [results.p2_table1]
 template = "finetune"
 family = ["roberta"]
-l1 = ["none", "zipf"]
+l1 = ["none", "zipf", "klingon"]
 task = ["STS-B"]
 [results.p2_transfer]
 template = "appendix"
@@ -63,5 +65,6 @@ needs = ["p2_table1"]
 @pytest.fixture
 def tiny(tmp_path):
     "A profile that runs in a minute."
-    (tmp_path/"tiny.toml").write_text(TINY)
+    (tmp_path/"klingon.txt").write_text("\n\n".join(f"nuqneH jup {i%7}\nQapla' jup {i%5} Qapla'" for i in range(400)))
+    (tmp_path/"tiny.toml").write_text(TINY.replace("KLINGON", str(tmp_path/"klingon.txt")))
     return tmp_path/"tiny.toml"

@@ -41,7 +41,7 @@ def test_truncated_checkpoint(run, tmp_path, lab):
     shutil.copytree(lab["series"], tmp_path/"series")
     w = tmp_path/"series/albert-english-s0/step4/model.safetensors"
     w.write_bytes(w.read_bytes()[:-50])
-    refused(run("embryo_examine", tmp_path/"series/albert-english-s0", lab["data"]+"/probing_gum/test.jsonl.gz"), "step4/model.safetensors", "truncated")
+    refused(run("embryo_examine", tmp_path/"series/albert-english-s0", lab["data"]+"/probing_gum/test.jsonl.gz", "--step", "4"), "step4/model.safetensors", "truncated")
 
 def test_vocabulary_that_does_not_match(run, tmp_path, lab):
     from embryo.tokenize import train_tokenizer
