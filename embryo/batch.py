@@ -34,7 +34,7 @@ def _tree(source):
             n.body = n.body[1:] or [ast.Pass()]
     return ast.dump(t)
 
-def _imports(source): return {m for m in re.findall(r"^\s*from embryo\.(\w+) import", source, re.M)}
+def _imports(source): return {m for m in re.findall(r"^\s*from (?:embryo)?\.(\w+) import", source, re.M)}
 
 # %% ../nbs/13_batch.ipynb #c009
 def template_path(name): return repo_root()/"nbs"/("appendix" if name.startswith(("p1", "p2")) else "experiments")/f"{name}.ipynb" # Notebook of a template
