@@ -8,7 +8,7 @@ __all__ = ['FLOPS', 'STARTUP_S', 'resolve', 'template_path', 'code_hash', 'templ
            'embryo_figures', 'embryo_corpus', 'embryo_pretrain', 'embryo_examine', 'embryo_finetune']
 
 # %% ../nbs/13_batch.ipynb #c002
-import ast, functools, json, os, re, shutil, signal, subprocess, sys, time
+import ast, fcntl, functools, json, os, re, shutil, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from fastcore.script import Param, call_parse, store_true
@@ -329,17 +329,22 @@ def run_plan(
     plan.discard_stale()
     plan.save()
     env = dict(os.environ, EMBRYO_PROFILE=str(plan.p["path"]), EMBRYO_DATA="" if plan.makes_data else str(plan.data), EMBRYO_OUT=str(plan.root), OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"), PYTHONWARNINGS="ignore")
-    base = [sys.executable, "-m", "snakemake", "--snakefile", str(repo_root()/"Snakefile"), "--directory", str(plan.runs), "--nolock", "--rerun-triggers", "params", "--rerun-incomplete", "--quiet", "rules", "host"]
-    engine = subprocess.Popen([*base, "--cores", str(cores or os.cpu_count()), *(["--keep-going"] if keep_going else []), *options], env=env, start_new_session=True)
-    def stop(signum, frame):                                                             # Ctrl-C or SIGTERM reaches every job, so that none goes on alone
-        os.killpg(engine.pid, signal.SIGTERM)
-        engine.wait()
-        print(f"embryo_run: stopped; start the same command again to go on from here", file=sys.stderr)
-        sys.exit(128+signum)
-    old = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
-    try: return engine.wait()
-    finally:
-        for s,h in old.items(): signal.signal(s, h)
+    base = [sys.executable, "-m", "snakemake", "--snakefile", str(repo_root()/"Snakefile"), "--directory", str(plan.runs), "--nolock", "--rerun-triggers", "params", "--ignore-incomplete", "--quiet", "rules", "host"]
+    with open(plan.runs/".lock", "w") as lock:
+        try: fcntl.flock(lock, fcntl.LOCK_EX|fcntl.LOCK_NB)                              # inherited by the engine and its jobs: free only when the last of them is gone
+        except OSError: raise EmbryoError(f"{plan.runs}: another batch of this profile is running; wait for it, or stop it first") from None
+        engine = subprocess.Popen([*base, "--cores", str(cores or os.cpu_count()), *(["--keep-going"] if keep_going else []), *options], env=env, pass_fds=[lock.fileno()])
+        def stop(signum, frame):                                                         # Ctrl-C or SIGTERM ends every job, so that none goes on alone
+            import psutil
+            for p in [*psutil.Process(engine.pid).children(recursive=True), engine]: p.terminate()
+            try: engine.wait(20)
+            except subprocess.TimeoutExpired: engine.kill()
+            print("embryo_run: stopped; start the same command again to go on from here", file=sys.stderr)
+            sys.exit(128+signum)
+        old = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        try: return engine.wait()
+        finally:
+            for s,h in old.items(): signal.signal(s, h)
 
 # %% ../nbs/13_batch.ipynb #c034
 def run_one(

@@ -3,7 +3,7 @@ import os, re, signal, subprocess, time
 from pathlib import Path
 from conftest import BIN
 
-def done(out): return {str(p.parent.relative_to(out)): p.stat().st_mtime_ns for p in sorted((out/"papermill_runs/tiny/runs").rglob("rows.parquet"))}
+def done(out): return {str(p.parent.relative_to(out)): p.stat().st_mtime_ns for p in sorted((out/"papermill_runs/tiny/runs").rglob("rows.parquet")) if (p.parent/"run.json").is_file()}  # run.json comes last
 
 def test_kill_resume_noop_and_change(run, tiny, tmp_path):
     env = {**os.environ, "EMBRYO_OUT": str(tmp_path)}
