@@ -208,19 +208,19 @@ def nesting_statistics(
 # %% ../nbs/04_artificial.ipynb #c031
 SELECT,AS_MASK,AS_RANDOM,AS_SELF = .15, .8, .1, .1 # BERT's recipe, used by both papers
 
-def _plogp(p): return p*np.log(np.where(p>0, p, 1))
-
 def iid_floor(
-    probs=None, # (V,) law; None = uniform
+    probs=None, # (V,) law that the predictor knows; None = uniform
     vocab_size:int=29_995, # V
+    truth=None, # (V,) law that the tokens follow; None = the same
 )->float: # nats per selected position
-    "Exact Bayes-optimal masked-LM loss of independent draws."
+    "Exact masked-LM loss of the best predictor that knows one law of independent draws."
     p,V = check_law(probs, vocab_size), vocab_size
-    seen = AS_SELF*p+AS_RANDOM/V                                                         # P(shown = x | selected), for x a real id
-    right = p*(AS_SELF+AS_RANDOM/V)                                                      # ... and it is the truth
-    ell = AS_MASK*-_plogp(p).sum() - (right*np.log(np.where(p>0, right, 1)/seen)).sum()
-    # truth y != x: probability p_y AS_RANDOM/V; log of it splits into a part in y and a part in x
-    ell -= AS_RANDOM/V*((V-1)*(_plogp(p).sum()+math.log(AS_RANDOM/V)) - ((1-p)*np.log(seen)).sum())
+    t = p if truth is None else check_law(truth, vocab_size)
+    if ((p==0) & (t>0)).any(): return math.inf
+    logp,seen = np.log(np.where(p>0, p, 1)), AS_SELF*p+AS_RANDOM/V                       # seen: P(shown = x | selected), for x a real id
+    same = AS_SELF+AS_RANDOM/V
+    ell = -AS_MASK*(t*logp).sum() - same*(t*(logp+math.log(same)-np.log(seen))).sum()     # shows <mask>; shows the truth
+    ell -= AS_RANDOM/V*((V-1)*((t*logp).sum()+math.log(AS_RANDOM/V)) - ((1-t)*np.log(seen)).sum()) # shows another id: the log splits into a part in each
     return float(ell)
 
 # %% ../nbs/04_artificial.ipynb #c034

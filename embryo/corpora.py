@@ -121,9 +121,10 @@ def make_english(data, out, seed, split, tokenizer, folders=("wiki_en", "books_e
 
 # %% ../nbs/05_corpora.ipynb #c020
 def _with_plateau(c, out):
-    "Note the i.i.d. floor of a text's own frequencies in its header."
-    n = c.counts()[N_SPECIALS:].astype(float)
-    write_json(Path(out)/"header.json", dict(c.header, floor=dict(plateau=iid_floor(n, len(n)), kind="unknown")))
+    "Note in the header what a predictor that knows the training frequencies loses on this text."
+    own,train = c.counts()[N_SPECIALS:].astype(float), Path(out).parent/"train"
+    known = open_ids(train).counts()[N_SPECIALS:].astype(float) if c.header["split"]!="train" and (train/"header.json").is_file() else own
+    write_json(Path(out)/"header.json", dict(c.header, floor=dict(plateau=iid_floor(known+.5, len(own), truth=own), kind="unknown")))
     return open_ids(out)
 
 # %% ../nbs/05_corpora.ipynb #c022

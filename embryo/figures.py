@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from .core import EmbryoError, atomic, provenance
 from .rows import over_seeds, rescale
+from .downstream import TASKS
 
 # %% ../nbs/12_figures.ipynb #c005
 P1_TABLE3 = {"conj.":5109, "det.":14763, "prep.":18059, "adj.":9710, "adv.":7992, "verb":21405, "noun":29544, "proper noun":13144}
@@ -158,7 +159,7 @@ def table3(
     return d, view
 
 # %% ../nbs/12_figures.ipynb #c023
-MAIN = {"CoLA":"matthews", "SST-2":"accuracy", "STS-B":"spearman", "RTE":"accuracy", "MRPC":"f1", "QQP":"f1", "QNLI":"accuracy", "MNLI":"accuracy"}
+MAIN = {k: t.metric for k,t in TASKS.items()} # the metric that tables print
 
 def started_from(
     rows:pd.DataFrame, # All rows

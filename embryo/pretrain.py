@@ -207,9 +207,9 @@ def pretrain(
     if tokenizer is not None: check_fit(model, tokenizer, str(out))
     if model.config.vocab_size<corpus.vocab_size: raise EmbryoError(f"{out}: the corpus has ids up to {corpus.vocab_size-1} and the model a vocabulary of {model.config.vocab_size}; build the model with vocab_size={corpus.vocab_size}")
     bf16 = has_bf16(dev) if cfg.bf16=="auto" else bool(cfg.bf16)
-    run = dict(names or {}, corpus=corpus.hash, heldout=heldout and heldout.hash, config=asdict(cfg), model=json.loads(model.config.to_json_string(use_diff=False)), bf16=bf16, device=dev.type)
+    run = dict(names or {}, corpus=corpus.hash, heldout=None if heldout is None else heldout.hash, config=asdict(cfg), model=json.loads(model.config.to_json_string(use_diff=False)), bf16=bf16, device=dev.type)
     run["model"] = {k:v for k,v in run["model"].items() if k not in ("transformers_version", "_name_or_path")}
-    info = json.loads(json.dumps(dict(run=run, provenance=provenance(), floor=corpus.header.get("floor"), steps=[]), default=str))
+    info = json.loads(json.dumps(dict(run=run, provenance=provenance(), floor=(corpus if heldout is None else heldout).header.get("floor"), steps=[]), default=str))
     if (out/"series.json").is_file():
         old = read_json(out/"series.json")
         try: _same_run(old.get("run", {}), run, out)
@@ -289,7 +289,7 @@ def _tensorboard(out, first):
     except ImportError: return None
     return SummaryWriter(Path(out)/"tensorboard", purge_step=first)
 
-# %% ../nbs/08_pretrain.ipynb #c036
+# %% ../nbs/08_pretrain.ipynb #c038
 STUCK_MARGIN = .05 # nats below the i.i.d. plateau that count as having left it (ours)
 
 def verdict(
@@ -300,7 +300,7 @@ def verdict(
     if floor.get("kind")=="exact": return "at floor" if loss<floor["all"]+STUCK_MARGIN else "short of floor"
     return "learned" if loss<floor["plateau"]-STUCK_MARGIN else "stuck"
 
-# %% ../nbs/08_pretrain.ipynb #c039
+# %% ../nbs/08_pretrain.ipynb #c041
 def pretrain_run(
     family:str, # albert or roberta
     l1:str, # Name of an L1 under `corpora`, or none
@@ -318,7 +318,7 @@ def pretrain_run(
     net = build(family, len(tok), seed=seed, **{"positions": cfg.length, **model})
     return pretrain(open_ids(ids/"train"), open_ids(ids/"heldout"), net, tok, cfg, Path(series)/f"{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed), **kwargs)
 
-# %% ../nbs/08_pretrain.ipynb #c040
+# %% ../nbs/08_pretrain.ipynb #c042
 def loss_rows(
     series:Series, # A series of ours
 )->pd.DataFrame: # Rows: loss on train and held-out data at every step, tokens seen, and at the last step floor, plateau and whether it is stuck
@@ -338,7 +338,7 @@ def loss_rows(
         out.append(dict(step=last, metric="stuck", group=v, value=float(v=="stuck")))
     return row_frame(out, family=r["family"], l1=r["l1"], seed=r["seed"], evaluator="pretrain", task="mlm")
 
-# %% ../nbs/08_pretrain.ipynb #c042
+# %% ../nbs/08_pretrain.ipynb #c044
 def toy_lab(
     root, # Empty folder
     steps:int=4, # Updates of the toy series

@@ -128,7 +128,8 @@ def write_state(
     if to.exists(): shutil.rmtree(to)
     with atomic(to, folder=True) as tmp:
         save_file(tensors, tmp/"state.safetensors")
-        write_json(tmp/"state.json", dict(step=step, plain=plain, sha256=sha256(tmp/"state.safetensors")))
+        groups = [{k: v for k,v in g.items() if k!="params" and isinstance(v, (bool, int, float, str, tuple, list))} for g in opt["param_groups"]] # LAMB counts its steps here
+        write_json(tmp/"state.json", dict(step=step, plain=plain, groups=groups, sha256=sha256(tmp/"state.safetensors")))
     for d in root.iterdir():
         if d!=to and (d.name.startswith(".") or int(d.name.removeprefix("step")) not in keep): shutil.rmtree(d, ignore_errors=True)
 
@@ -161,6 +162,7 @@ def read_state(
         for k,v in t.items():
             if k.startswith("opt."): _,i,name = k.split(".", 2); st.setdefault(int(i), {})[name] = v
         for k,v in h["plain"].items(): i,name = k.split(".", 1); st.setdefault(int(i), {})[name] = v
-        optimizer.load_state_dict(dict(optimizer.state_dict(), state=st))
+        now = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict(dict(state=st, param_groups=[{**g, **{k: tuple(v) if isinstance(v, list) else v for k,v in was.items()}} for g,was in zip(now, h["groups"])]))
         return step, {k[6:]: v for k,v in t.items() if k.startswith("extra.")}
     return None, {}
