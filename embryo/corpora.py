@@ -33,15 +33,16 @@ def text_files(
 
 # %% ../nbs/05_corpora.ipynb #c006
 def stream_text(
-    source, # List of text files, or a hub id ("org/name")
-    **options, # For a hub id: name, split, revision ... of `datasets.load_dataset`
+    source, # List of text files, or a data set with a column `text`: a hub id ("org/name") or a folder of parquet files
+    **options, # For a data set: name, split, revision ... of `datasets.load_dataset`
 ): # Iterator of lines (files) or texts (hub)
     "One iterator for local files and hub ids."
     import datasets
     datasets.disable_progress_bars()
     if isinstance(source, str):
-        ds = datasets.load_dataset(source, streaming=True, **{"split":"train", **options})
-        for ex in ds: yield from ex["text"].split("\n")+[""]                            # a hub row is a document
+        try: ds = datasets.load_dataset(source, streaming=True, **{"split":"train", **options})
+        except (OSError, ValueError, RuntimeError) as e: raise EmbryoError(f"{source}: not a data set that can be read ({type(e).__name__}: {str(e).splitlines()[0][:150]}); give a hub id with a column `text`, or a folder of files") from None
+        for ex in ds: yield from ex["text"].split("\n")+[""]                            # a row is a document
         return
     for f in source:
         ds = datasets.load_dataset("text", data_files=str(f), split="train", streaming=True)
@@ -68,7 +69,7 @@ def read_documents(
             if max_chars and n>=max_chars: return
     if doc: yield doc
 
-# %% ../nbs/05_corpora.ipynb #c010
+# %% ../nbs/05_corpora.ipynb #c012
 def _current(folder, key):
     "Is the thing in `folder` the one with this key?"
     import json
@@ -76,7 +77,7 @@ def _current(folder, key):
     try: return json.loads(f.read_text())["key"]==key
     except (OSError, ValueError, KeyError, TypeError): return False
 
-# %% ../nbs/05_corpora.ipynb #c011
+# %% ../nbs/05_corpora.ipynb #c013
 def _made(folder, key, make):
     "Return after `make(folder)` if the folder does not hold this key's content yet."
     if not _current(folder, key):
@@ -85,7 +86,7 @@ def _made(folder, key, make):
         write_json(Path(folder)/"key.json", dict(key=key))
     return Path(folder)
 
-# %% ../nbs/05_corpora.ipynb #c012
+# %% ../nbs/05_corpora.ipynb #c014
 def english_tokenizer(
     data, # Data folder
     out, # Corpora folder of the profile: the tokenizer goes to out/tokenizer
@@ -99,10 +100,10 @@ def english_tokenizer(
     tok = open_tokenizer(_made(Path(out)/"tokenizer", digest("tokenizer", [sha256(f) for f in files], vocab_size, train_mb), make))
     return tok
 
-# %% ../nbs/05_corpora.ipynb #c014
+# %% ../nbs/05_corpora.ipynb #c016
 def _spread(files): return [f for pair in zip(files, reversed(files)) for f in pair][:len(files)] if len(files)>1 else files
 
-# %% ../nbs/05_corpora.ipynb #c017
+# %% ../nbs/05_corpora.ipynb #c019
 L1S = {}
 
 def l1(
@@ -112,14 +113,14 @@ def l1(
     def add(f): L1S[name] = f; return f
     return add
 
-# %% ../nbs/05_corpora.ipynb #c018
+# %% ../nbs/05_corpora.ipynb #c020
 @l1("english")
 def make_english(data, out, seed, split, tokenizer, folders=("wiki_en", "books_en"), max_mb=0):
     "English text as ids; `max_mb` bounds the text (MB of characters, 0 = all)."
     source = read_documents(text_files(data, folders, split), int(max_mb*1e6))
     return _with_plateau(pack_ids(encode_documents(source, tokenizer), dict(maker="english", pack="stream", vocab_size=len(tokenizer), split=split), out), out)
 
-# %% ../nbs/05_corpora.ipynb #c020
+# %% ../nbs/05_corpora.ipynb #c022
 def _with_plateau(c, out):
     "Note in the header what a predictor that knows the training frequencies loses on this text."
     own,train = c.counts()[N_SPECIALS:].astype(float), Path(out).parent/"train"
@@ -127,7 +128,7 @@ def _with_plateau(c, out):
     write_json(Path(out)/"header.json", dict(c.header, floor=dict(plateau=iid_floor(known+.5, len(own), truth=own), kind="unknown")))
     return open_ids(out)
 
-# %% ../nbs/05_corpora.ipynb #c022
+# %% ../nbs/05_corpora.ipynb #c024
 def unigram_law(
     data, # Data folder
     corpora, # Corpora folder of the profile
@@ -147,7 +148,7 @@ def unigram_law(
     c = c[N_SPECIALS:]
     return c/c.sum()
 
-# %% ../nbs/05_corpora.ipynb #c023
+# %% ../nbs/05_corpora.ipynb #c025
 def _artificial(name, maker, zipf):
     @l1(name)
     def f(data, out, seed, split, tokenizer, n_tokens=14_000_000, heldout_tokens=200_000, law=None, **params):
@@ -161,7 +162,7 @@ def _artificial(name, maker, zipf):
 ARTIFICIAL = ("uniform", "zipf", "nesting-uniform", "nesting-zipf")                     # a profile's [corpora.artificial] holds for these
 for name,maker,zipf in (("uniform",unstructured,False), ("zipf",unstructured,True), ("nesting-uniform",nesting,False), ("nesting-zipf",nesting,True)): _artificial(name, maker, zipf)
 
-# %% ../nbs/05_corpora.ipynb #c025
+# %% ../nbs/05_corpora.ipynb #c027
 def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
     "Any UTF-8 text file(s), with a WordPiece of its own; every 1/`heldout`-th document is held out."
     files = sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)]
@@ -171,7 +172,7 @@ def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
     docs = (d for i,d in enumerate(read_documents(files, int(max_mb*1e6))) if (i%every==0)==(split=="heldout"))
     return _with_plateau(pack_ids(encode_documents(docs, own), dict(maker="text", pack="stream", vocab_size=len(tokenizer), split=split), out), out)
 
-# %% ../nbs/05_corpora.ipynb #c027
+# %% ../nbs/05_corpora.ipynb #c029
 def make(
     name:str, # Name in `L1S`, or any name with `path` = a text file
     data, # Data folder
