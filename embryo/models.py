@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from transformers import AlbertConfig, AlbertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 from transformers.masking_utils import create_bidirectional_mask
+from transformers.utils import logging as hf_logging
 from .core import EmbryoError, choose, seed_for
+hf_logging.disable_progress_bar()                                                        # its bars over weight shards would drown ours over steps
 
 # %% ../nbs/06_models.ipynb #c005
 FAMILIES = dict(albert=(AlbertConfig, AlbertForMaskedLM), roberta=(RobertaConfig, RobertaForMaskedLM))

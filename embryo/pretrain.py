@@ -217,7 +217,9 @@ def pretrain(
             if not fresh: raise
             shutil.rmtree(out.with_name(out.name+".old"), ignore_errors=True)
             os.replace(out, out.with_name(out.name+".old"))
-        else: info = old
+        else:
+            if old.get("floor")!=info["floor"]: write_json(out/"series.json", dict(old, floor=info["floor"]))  # a property of the corpus, which may have been measured better since
+            info = dict(old, floor=info["floor"])
     plan = checkpoint_steps(cfg.save, cfg.steps)
     if [e["step"] for e in info["steps"]]==plan: return open_series(out)
     model.to(dev).train()
