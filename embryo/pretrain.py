@@ -172,7 +172,7 @@ def heldout_loss(
 # %% ../nbs/08_pretrain.ipynb #c026
 def _same_run(old, new, folder):
     "Refuse to continue a series of another configuration."
-    flat = lambda d: {f"{k}.{j}" if isinstance(v, dict) else k: x for k,v in d.items() for j,x in (v.items() if isinstance(v, dict) else [(k, v)])}
+    flat = lambda d: {f"{k}.{j}" if isinstance(v, dict) else k: x for k,v in d.items() for j,x in (v.items() if isinstance(v, dict) else [(k, v)]) if j not in ("state_every", "keep_state_every")} # how often the state is kept changes no number
     a,b = flat(json.loads(json.dumps(old))), flat(json.loads(json.dumps(new, default=str)))
     diff = [f"{k} {a.get(k)!r} -> {b.get(k)!r}" for k in sorted(set(a)|set(b)) if a.get(k)!=b.get(k)]
     if diff: raise EmbryoError(f"{folder}: holds a series made with other settings ({'; '.join(diff[:4])}); choose another folder, or pass fresh=True to set it aside and begin anew")
