@@ -124,6 +124,7 @@ def rescale(
     by=("family", "l1", "seed", "evaluator", "task", "split", "layer", "group", "mode", "metric"), # What makes a curve
 )->pd.DataFrame: # The same rows, value and stderr divided by the curve's value at its last step
     "Divide every curve by its own last value."
-    last = df.sort_values("step").groupby(list(by), dropna=False)["value"].transform("last")
+    df = df.sort_values("step", ignore_index=True)
+    last = df.groupby(list(by), dropna=False)["value"].transform("last")
     out = df.assign(value=df["value"]/last, stderr=df["stderr"]/last)
     return out[last>0]
