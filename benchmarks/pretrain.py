@@ -10,7 +10,7 @@ a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 for k,v in dict(rounds=3, steps=8, layers=4, hidden=128, vocab=8000, batch=32, length=128, threads=1).items(): a.add_argument(f"--{k}", type=int, default=v)
 a = a.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(a.threads)
-import torch, transformers
+import numpy as np, torch, transformers
 from datasets import Dataset
 from embryo.artificial import check_law, unstructured
 from embryo.core import has_bf16, provenance
@@ -25,7 +25,7 @@ fresh = lambda: build("roberta", a.vocab, a.length, **net)
 law = 1/torch.arange(1, a.vocab-4).double().numpy()
 corpus = unstructured(a.batch*a.length*(a.steps+4)*2, check_law(law, a.vocab-5), a.vocab-5, line=(a.length-2, a.length-2))
 corpus.header["pack"] = "line"
-rows = examples(corpus, range(len(corpus)) and __import__("numpy").arange(len(corpus)), a.length)
+rows = examples(corpus, np.arange(len(corpus)), a.length)
 data = Dataset.from_dict(dict(input_ids=rows.tolist()))
 
 def ours(bf16, steps, where):
@@ -34,12 +34,10 @@ def ours(bf16, steps, where):
     pretrain(corpus, None, fresh(), None, cfg, Path(where)/f"ours{time.perf_counter()}", progress=False)
     return time.perf_counter()-t
 
-class Collator(transformers.DataCollatorForLanguageModeling): pass
-
 def theirs(bf16, steps, where, tok):
     args = transformers.TrainingArguments(where, max_steps=steps, per_device_train_batch_size=a.batch, learning_rate=1e-3, bf16=bf16, save_strategy="no", report_to=[],
         logging_steps=10**9, disable_tqdm=True, optim="adamw_torch_fused", weight_decay=.01, use_cpu=not torch.cuda.is_available(), dataloader_num_workers=0)
-    t = transformers.Trainer(model=fresh(), args=args, train_dataset=data, data_collator=Collator(tok, mlm_probability=.15))
+    t = transformers.Trainer(model=fresh(), args=args, train_dataset=data, data_collator=transformers.DataCollatorForLanguageModeling(tok, mlm_probability=.15))
     t0 = time.perf_counter()
     t.train()
     return time.perf_counter()-t0

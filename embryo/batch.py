@@ -8,11 +8,11 @@ __all__ = ['FLOPS', 'STARTUP_S', 'resolve', 'template_path', 'code_hash', 'templ
            'embryo_figures', 'embryo_corpus', 'embryo_pretrain', 'embryo_examine', 'embryo_finetune']
 
 # %% ../nbs/13_batch.ipynb #c002
-import ast, fcntl, functools, json, os, re, shutil, signal, subprocess, sys, time
+import ast, fcntl, functools, inspect, json, os, re, shutil, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from fastcore.script import Param, call_parse, store_true
-from .core import EmbryoError, atomic, checkpoint_steps, choose, device, digest, provenance, read_json, read_profile, repo_root, sha256, write_json
+from .core import EmbryoError, atomic, checkpoint_steps, choose, device, digest, provenance, read_json, read_profile, repo_root, settings, sha256, write_json
 
 # %% ../nbs/13_batch.ipynb #c005
 def resolve(
@@ -150,12 +150,17 @@ class Plan:
         if name in self.nodes: return name
         template,rest = name.split("/", 1)
         params = dict(params, profile=self.name, caption=self.p.get("caption", ""))
+        if template in ("corpus", "pretrain"): params["code"] = code_hash(template)      # corpora and series remember it: changed code makes them again
         check_parameters(template, params)
         self.nodes[name] = Node(name, json.loads(json.dumps(params, default=str)), list(needs), [Path(f) for f in files], self.runs/"runs"/template/rest)
         return name
 
     def _glob(self, *patterns):
-        return sorted(f for p in patterns for f in self.data.glob(p) if f.is_file()) if self.data.is_dir() and not self.makes_data else []
+        if self.makes_data: return []
+        found = {p: sorted(f for f in self.data.glob(p) if f.is_file()) for p in patterns}
+        for p,files in found.items():
+            if not files: raise EmbryoError(f"{self.data/p}: no such file; this profile reads it (README.md describes the layout)")
+        return [f for files in found.values() for f in files]
 
     def world(self):
         "The node that makes the data, for a profile that makes its own."
@@ -163,7 +168,8 @@ class Plan:
 
     def corpus(self, l1):
         "The node that makes an L1."
-        from embryo.corpora import ARTIFICIAL, L1S
+        from embryo.artificial import nesting, unstructured
+        from embryo.corpora import ARTIFICIAL, L1S, make_text
         spec = resolve(self.p, "corpora", *(["artificial"] if l1 in ARTIFICIAL else []), l1)
         if "path" not in spec: choose("L1", l1, [*L1S, "none"], where=self._where("results"))
         needs = self.world()+([self.corpus("english")] if l1!="english" else [])
@@ -171,13 +177,21 @@ class Plan:
         if l1=="english" and not self.makes_data:
             from embryo.corpora import text_files
             files = text_files(self.data, folders)+text_files(self.data, folders, "heldout")
-        else: files = [Path(spec["path"])] if "path" in spec else []
-        return self._add(f"corpus/{l1}", dict(l1=l1, data=self.data, corpora=self.runs/"corpora", maker=spec, tokenizer=dict(self.p.get("tokenizer", {}), folders=folders)), needs, files)
+        else: files = []
+        if "path" in spec: spec["path"] = str(Path(self.p["path"]).parent/spec["path"])   # relative to the profile
+        allowed = inspect.signature(nesting if l1.startswith("nesting") else unstructured).parameters if l1 in ARTIFICIAL else inspect.signature(make_text if "path" in spec else L1S[l1]).parameters
+        for k in spec: choose("setting", k, [*allowed, *(["heldout_tokens"] if l1 in ARTIFICIAL else [])], where=self._where(f"corpora.{l1}"))
+        return self._add(f"corpus/{l1}", dict(l1=l1, data=self.data, corpora=self.runs/"corpora", maker=spec, tokenizer=dict(self.p.get("tokenizer", {}), folders=folders)), needs, files or ([spec["path"]] if "path" in spec else []))
 
     def pretrain(self, family, l1, seed):
         "The node that pretrains one model."
-        choose("family", family, ("albert", "roberta"), where=self._where("results"))
+        from embryo.models import FAMILIES
+        from embryo.pretrain import PretrainConfig
+        choose("family", family, FAMILIES, where=self._where("results"))
+        if not isinstance(seed, int) or seed<0: raise EmbryoError(f"{self._where('results')}: seed {seed!r}; expected whole numbers from 0")
         training = dict(resolve(self.p, "pretrain", "default", family, l1, f"{family}-{l1}"), seed=seed)
+        settings(PretrainConfig, training, where=self._where(f"pretrain.{family}-{l1}"))
+        for k in resolve(self.p, "model", "default", family): choose("setting", k, ["positions", *vars(FAMILIES[family][0]())], where=self._where(f"model.{family}"))
         if l1=="none": training.update(steps=0, save=[])
         corpus = "english" if l1=="none" else l1
         return self._add(f"pretrain/{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed, corpora=self.runs/"corpora", series=self.runs/"series",
@@ -196,7 +210,7 @@ class Plan:
     def _expand(self, result, spec):
         template = choose("template", spec.pop("template", "?"), ("examine", "finetune", "appendix"), where=self._where(f"results.{result}"))
         if template=="appendix":
-            sources = [s for s in spec.pop("needs")]
+            sources = spec.pop("needs", self.results())
             unknown = [s for s in sources if s not in self.results()]
             if unknown: choose("result", unknown[0], self.results(), where=self._where(f"results.{result}"))
             self._tables.append(result)
@@ -214,9 +228,10 @@ class Plan:
                                 evaluators=spec.get("evaluators", ["reconstruct", "mask_predict"]), max_sentences=self.p.get("examine", {}).get("max_sentences", 0)), [pre], self._glob(sentences)))
                     else:
                         tasks = spec.get("task", ["CoLA", "SST-2", "STS-B", "RTE"])
-                        from embryo.downstream import TASKS
+                        from embryo.downstream import TASKS, FinetuneConfig
                         for t in tasks: choose("task", t, TASKS, where=self._where(f"results.{result}"))
                         conf = {t: resolve(self.p, "finetune", "default", t) for t in tasks}
+                        for t,c in conf.items(): settings(FinetuneConfig, c, where=self._where(f"finetune.{t}"))
                         out.append(self._add(f"finetune/{f}-{l1}-s{seed}", dict(family=f, l1=l1, seed=seed, series=self.runs/"series", glue=self.data/"glue", tasks=tasks, finetuning=conf), [pre],
                             self._glob(*(f"glue/{t}/*.tsv*" for t in tasks))))
         for k in spec: choose("key", k, ("family", "l1", "seed", "step", "task", "evaluators"), where=self._where(f"results.{result}"))
@@ -252,8 +267,8 @@ class Plan:
                 ops = 3*tokens*(body_flops(m, length)+.15*2*V*E)
                 disk = 4*W*(len(self.steps(q["family"], q["l1"], "all"))+3)/2**20
                 cpu_bytes += t.get("batch", 150)*length*m.get("hidden_size", 768)*4*(16*m.get("num_hidden_layers", 12))/2**20
-            elif n.template=="examine": ops = 1.6e6*body_flops(m, 64)*len(q["evaluators"])
-            else: ops = sum(3*c.get("epochs", 3)*min(c.get("max_train") or 10**9, dict(CoLA=8551, RTE=2490).get(k, 5749))*40*body_flops(m, 64) for k,c in q["finetuning"].items())
+            elif n.template=="examine": ops = (q["max_sentences"] or 1271)*1250*body_flops(m, 64)*len(q["evaluators"])
+            else: ops = sum(3*c.get("epochs", 3)*min(c.get("max_train") or 10**9, {"CoLA":8551, "RTE":2490, "SST-2":67349}.get(k, 5749) if not self.makes_data else 2000)*40*body_flops(m, 64) for k,c in q["finetuning"].items())
             cpu_bytes += 16*W/2**20
         seconds = STARTUP_S+ops/FLOPS[dev]
         if n.state()=="done": seconds = read_json(n.folder/"run.json").get("seconds", seconds)
@@ -312,8 +327,10 @@ def run_node(
         raise EmbryoError(f"{node.name}: {e.evalue if e.ename=='EmbryoError' else f'{e.ename}: {e.evalue}'} (the notebook is kept as {node.folder/'failed.ipynb'})") from None
     if not node.rows.is_file(): raise EmbryoError(f"{template_path(node.template)}: ended without writing {node.rows}; a template's last cell calls finish(...)")
     (node.folder/"failed.ipynb").unlink(missing_ok=True)
-    if node.name.endswith("/appendix"):                                                  # what readers open
-        with atomic(node.folder.parents[2]/"appendix"/f"{node.template}.ipynb") as f: shutil.copyfile(part, f)
+    if node.name.endswith("/appendix"):                                                  # what readers open: paths relative to the checkout
+        text = part.read_text()
+        for root in sorted({str(node.folder.parents[4]), str(repo_root())}, key=len, reverse=True): text = text.replace(root+"/", "")
+        with atomic(node.folder.parents[2]/"appendix"/f"{node.template}.ipynb") as f: f.write_text(text)
     os.replace(part, node.folder/"notebook.ipynb")
     write_json(node.folder/"run.json", dict(name=node.name, key=node.key, seconds=round(time.perf_counter()-t, 2), params=node.params, **provenance()))
     return node.rows
@@ -354,8 +371,9 @@ def run_one(
     "What the engine calls for each node."
     try:
         nodes = read_json(plan)
-        n = nodes[choose("node", node, nodes)]
+        n,t = nodes[choose("node", node, nodes)], time.perf_counter()
         run_node(Node(**dict(n, folder=Path(n["folder"]))))
+        print(f"{node} ({_hms(time.perf_counter()-t)})", flush=True)
     except EmbryoError as e: sys.exit(str(e))
 
 # %% ../nbs/13_batch.ipynb #c036
@@ -396,7 +414,7 @@ def embryo_run(
     if todo and (code := run_plan(plan, cores, options=options.split())):
         failed = [n.name for n in plan.nodes.values() if (n.folder/"failed.ipynb").is_file() and not n.rows.is_file()]
         print(f"embryo_run: {len(plan.todo())} nodes are not done{'; failed: '+', '.join(failed) if failed else ''}; mend the cause and run the same command again", file=sys.stderr)
-        sys.exit(code)
+        sys.exit(2 if failed and all('"ename": "EmbryoError"' in (plan.nodes[n].folder/"failed.ipynb").read_text() for n in failed) else code)
     print(f"rows: {plan.runs/'rows.csv'}   figures: {plan.root/'figures'/plan.name}   to read: {plan.runs/'appendix'}")
 
 # %% ../nbs/13_batch.ipynb #c040
@@ -412,7 +430,7 @@ def embryo_figures(
     rows = Path(rows or runs/"rows.csv").resolve()
     if not rows.is_file(): raise EmbryoError(f"{rows}: no such file; run the batch first (make run PROFILE={name}), or give --rows")
     for result in [r for r,s in p.get("results", {}).items() if s.get("template")=="appendix"]:
-        run_node(Node(f"{result}/appendix", dict(rows=str(rows), figures=str(root/"figures"/name), profile=name, caption=p.get("caption", "")), [], [], runs/"runs"/result/"appendix"))
+        run_node(Node(f"{result}/appendix", dict(rows=str(rows), figures=str(root/"figures"/name), profile=name, caption=p.get("caption", "")), [], [], runs/"runs"/result/"redrawn"))
     print(f"figures: {root/'figures'/name}   to read: {runs/'appendix'}")
 
 # %% ../nbs/13_batch.ipynb #c041
@@ -481,11 +499,15 @@ def embryo_finetune(
     out:str="rows.csv", # Rows to write (.csv or .parquet)
     epochs:float=3., # Passes over the training set
     lr:float=5e-4, # Peak learning rate
+    max_length:int=0, # Tokens of an input, longer ones are cut; 0 = what the model has positions for, at most 128
 ):
     "Fine-tune one checkpoint on one task and score the development set, with the trivial predictors beside it."
     import pandas as pd
-    from embryo.downstream import FinetuneConfig, finetune, read_task, trivial_rows
+    from transformers import AutoConfig
+    from embryo.downstream import FinetuneConfig, finetune, positions, read_task, trivial_rows
     from embryo.rows import write_rows
     d = read_task(glue, task)
-    rows = [finetune(checkpoint, task, d, FinetuneConfig(epochs=epochs, lr=lr), seed=seed, progress=True), trivial_rows(d, task)]
+    if not (Path(checkpoint)/"config.json").is_file(): raise EmbryoError(f"{checkpoint}: no config.json here; expected a checkpoint in transformers' format")
+    length = max_length or min(128, positions(AutoConfig.from_pretrained(checkpoint)))
+    rows = [finetune(checkpoint, task, d, FinetuneConfig(epochs=epochs, lr=lr, max_length=length), seed=seed, progress=True), trivial_rows(d, task)]
     print(write_rows(pd.concat(rows), out))

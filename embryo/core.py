@@ -8,7 +8,7 @@ __all__ = ['SECTIONS', 'EmbryoError', 'choose', 'atomic', 'write_json', 'read_js
            'git_revision', 'provenance']
 
 # %% ../nbs/00_core.ipynb #c002
-import difflib, errno, functools, gzip, hashlib, json, lzma, os, platform, shutil, subprocess, sys, tomllib
+import difflib, functools, gzip, hashlib, json, lzma, os, platform, shutil, subprocess, sys, tomllib
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -50,13 +50,12 @@ def atomic(
                 with open(f, "rb") as h: os.fsync(h.fileno())
         os.replace(tmp, path)
     except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
-            free = shutil.disk_usage(path.parent).free if path.parent.exists() else 0
-            raise EmbryoError(f"cannot write {path}: {e.strerror} ({free/2**20:.1f} MiB free there); make space or choose another folder, then start again: nothing was lost") from e
-        raise
+        if e.errno is None: raise
+        free = f" ({shutil.disk_usage(path.parent).free/2**20:.1f} MiB free there)" if path.parent.is_dir() else ""
+        raise EmbryoError(f"cannot write {path}: {e.strerror}{free}; make space or choose another folder, then start again: nothing was lost") from e
     finally:
         if tmp.is_dir(): shutil.rmtree(tmp, ignore_errors=True)
-        else: tmp.unlink(missing_ok=True)
+        elif tmp.is_file(): tmp.unlink()
 
 # %% ../nbs/00_core.ipynb #c013
 def write_json(
@@ -144,7 +143,7 @@ def read_profile(
     try: p = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e: raise EmbryoError(f"{path}: not valid TOML ({e})") from None
     for key in p: choose("section", key, SECTIONS, where=str(path))
-    return dict(p, path=str(path))
+    return dict(p, path=str(path.resolve()))
 
 # %% ../nbs/00_core.ipynb #c032
 def settings(
@@ -153,7 +152,10 @@ def settings(
     where:str="", # Where they were read, for the message
 ):
     "Make `cls` from `values`, refusing names that it does not have."
-    for k in values: choose("setting", k, cls.__dataclass_fields__, where=where)
+    for k,v in values.items():
+        kind = cls.__dataclass_fields__[choose("setting", k, cls.__dataclass_fields__, where=where)].type
+        if kind in (int, float, str) and (isinstance(v, bool) or not isinstance(v, (int, float) if kind is float else kind)):
+            raise EmbryoError(f"{where}: {k} is {v!r}; expected {dict(int='a whole number', float='a number', str='text')[kind.__name__]}")
     try: return cls(**values)
     except TypeError as e: raise EmbryoError(f"{where}: {e}") from None
 

@@ -96,14 +96,12 @@ def english_tokenizer(
 ): # Fast tokenizer
     "The one English tokenizer of a profile, trained at its first use."
     files = text_files(data, folders)
-    def make(folder): save_tokenizer(train_tokenizer((p for d in read_documents(_spread(files), int(train_mb*1e6)) for p in d), vocab_size), folder)
-    tok = open_tokenizer(_made(Path(out)/"tokenizer", digest("tokenizer", [sha256(f) for f in files], vocab_size, train_mb), make))
+    share = int(train_mb*1e6/len(files))                                                 # characters of each file
+    def make(folder): save_tokenizer(train_tokenizer((p for f in files for d in read_documents([f], share) for p in d), vocab_size), folder)
+    tok = open_tokenizer(_made(Path(out)/"tokenizer", digest("tokenizer", [sha256(f) for f in files], vocab_size, train_mb, "shared"), make))
     return tok
 
-# %% ../nbs/05_corpora.ipynb #c016
-def _spread(files): return [f for pair in zip(files, reversed(files)) for f in pair][:len(files)] if len(files)>1 else files
-
-# %% ../nbs/05_corpora.ipynb #c019
+# %% ../nbs/05_corpora.ipynb #c018
 L1S = {}
 
 def l1(
@@ -113,14 +111,14 @@ def l1(
     def add(f): L1S[name] = f; return f
     return add
 
-# %% ../nbs/05_corpora.ipynb #c020
+# %% ../nbs/05_corpora.ipynb #c019
 @l1("english")
 def make_english(data, out, seed, split, tokenizer, folders=("wiki_en", "books_en"), max_mb=0):
     "English text as ids; `max_mb` bounds the text (MB of characters, 0 = all)."
     source = read_documents(text_files(data, folders, split), int(max_mb*1e6))
     return _with_plateau(pack_ids(encode_documents(source, tokenizer), dict(maker="english", pack="stream", vocab_size=len(tokenizer), split=split), out), out)
 
-# %% ../nbs/05_corpora.ipynb #c022
+# %% ../nbs/05_corpora.ipynb #c021
 def _with_plateau(c, out):
     "Note in the header what a predictor that knows the training frequencies loses on this text."
     own,train = c.counts()[N_SPECIALS:].astype(float), Path(out).parent/"train"
@@ -128,7 +126,7 @@ def _with_plateau(c, out):
     write_json(Path(out)/"header.json", dict(c.header, floor=dict(plateau=iid_floor(known+.5, len(own), truth=own), kind="unknown")))
     return open_ids(out)
 
-# %% ../nbs/05_corpora.ipynb #c024
+# %% ../nbs/05_corpora.ipynb #c023
 def unigram_law(
     data, # Data folder
     corpora, # Corpora folder of the profile
@@ -148,7 +146,7 @@ def unigram_law(
     c = c[N_SPECIALS:]
     return c/c.sum()
 
-# %% ../nbs/05_corpora.ipynb #c025
+# %% ../nbs/05_corpora.ipynb #c024
 def _artificial(name, maker, zipf):
     @l1(name)
     def f(data, out, seed, split, tokenizer, n_tokens=14_000_000, heldout_tokens=200_000, law=None, **params):
@@ -162,7 +160,7 @@ def _artificial(name, maker, zipf):
 ARTIFICIAL = ("uniform", "zipf", "nesting-uniform", "nesting-zipf")                     # a profile's [corpora.artificial] holds for these
 for name,maker,zipf in (("uniform",unstructured,False), ("zipf",unstructured,True), ("nesting-uniform",nesting,False), ("nesting-zipf",nesting,True)): _artificial(name, maker, zipf)
 
-# %% ../nbs/05_corpora.ipynb #c027
+# %% ../nbs/05_corpora.ipynb #c026
 def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
     "Any UTF-8 text file(s), with a WordPiece of its own; every 1/`heldout`-th document is held out."
     files = sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)]
@@ -172,7 +170,7 @@ def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
     docs = (d for i,d in enumerate(read_documents(files, int(max_mb*1e6))) if (i%every==0)==(split=="heldout"))
     return _with_plateau(pack_ids(encode_documents(docs, own), dict(maker="text", pack="stream", vocab_size=len(tokenizer), split=split), out), out)
 
-# %% ../nbs/05_corpora.ipynb #c029
+# %% ../nbs/05_corpora.ipynb #c028
 def make(
     name:str, # Name in `L1S`, or any name with `path` = a text file
     data, # Data folder
@@ -180,6 +178,7 @@ def make(
     seed:int=0, # Names the draws of artificial L1s
     split:str="train", # train or heldout
     tokenizer=None, # English tokenizer; default: the one in out/tokenizer, trained if absent
+    code:str="", # Fingerprint of the code that makes it: another one makes it again
     **params, # The maker's own parameters
 )->IdCorpus: # Memory-mapped
     "Make an L1, or open it when it has been made from the same sources and parameters."
@@ -193,7 +192,7 @@ def make(
     for f in sources:
         if not Path(f).is_file(): raise EmbryoError(f"{f}: no such file; give a UTF-8 text file as the path of L1 {name}")
     law = params.get("law")
-    key = digest(name, seed, split, {k:v for k,v in params.items() if k!="law"}, None if law is None else digest(law.tolist()), [sha256(f) for f in sources], tokenizer.backend_tokenizer.to_str())
+    key = digest(name, seed, split, code, {k:v for k,v in params.items() if k!="law"}, None if law is None else digest(law.tolist()), [sha256(f) for f in sources], tokenizer.backend_tokenizer.to_str())
     folder = Path(out)/name/split
     _made(folder, key, lambda to: maker(data, to, seed, split, tokenizer, **params))
     return open_ids(folder)

@@ -121,12 +121,13 @@ def plot_curves(
 # %% ../nbs/12_figures.ipynb #c017
 def reach_step(
     data:pd.DataFrame, # From `curve_data`
-    share:float=.9, # Of the last value
+    share:float=.9, # Of the last value, or, with scale="accuracy", the accuracy itself
     mode:str="corrected", # Which rows
-)->pd.DataFrame: # group, step (first crossing), low, high (crossings of the interval's ends), last (accuracy at the end)
-    "Step at which each curve first reaches `share` of its last value."
+    scale:str="rescaled", # rescaled or accuracy
+)->pd.DataFrame: # group, step (first crossing), low, high (crossings of the band's upper and lower edge), last (accuracy at the end)
+    "Step at which each curve first reaches `share`."
     out = []
-    r = data[(data["mode"]==mode) & (data["scale"]=="rescaled")]
+    r = data[(data["mode"]==mode) & (data["scale"]==scale)]
     def cross(s, v):
         k = int(np.argmax(v>=share))
         if not (v>=share).any(): return np.nan
@@ -164,7 +165,7 @@ MAIN = {k: t.metric for k,t in TASKS.items()} # the metric that tables print
 def started_from(
     rows:pd.DataFrame, # All rows
     family:str="roberta", # Which models
-)->pd.DataFrame: # One line an L1: tokens_m, loss (mean over seeds), loss_sd, plateau, floor, kind, stuck (share of seeds)
+)->pd.DataFrame: # One line an L1: tokens_m, loss (mean over seeds), loss_sd, plateau, floor, kind, state (verdicts over seeds)
     "Where the fine-tuned models came from."
     p = need(rows, "pretraining", evaluator="pretrain", family=family)
     last = p.groupby(["l1", "seed"])["step"].transform("max")
@@ -173,9 +174,10 @@ def started_from(
     loss = pick("loss", split="heldout").groupby("l1")["value"].agg(["mean", "std"])
     out = pd.DataFrame(dict(loss=loss["mean"], loss_sd=loss["std"]))
     out["tokens_m"] = pick("tokens").groupby("l1")["value"].mean()/1e6
-    for m in ("plateau", "floor", "stuck"): out[m] = pick(m).groupby("l1")["value"].mean()
+    for m in ("plateau", "floor"): out[m] = pick(m).groupby("l1")["value"].mean()
     out["kind"] = pick("floor").groupby("l1")["group"].first()
-    return out.reindex(columns=["tokens_m", "loss", "loss_sd", "plateau", "floor", "kind", "stuck"]).reset_index()
+    out["state"] = pick("stuck").groupby("l1")["group"].agg(lambda s: ", ".join(sorted(set(s))))
+    return out.reindex(columns=["tokens_m", "loss", "loss_sd", "plateau", "floor", "kind", "state"]).reset_index()
 
 # %% ../nbs/12_figures.ipynb #c024
 def transfer_data(
@@ -206,7 +208,7 @@ def table_transfer(
         d = data[data["l1"]==l1].set_index("task")
         one = d.iloc[0]
         r = {"L1":l1, "tokens (M)":num(one["tokens_m"], "{:.1f}"), "loss":num(one["loss"]), "plateau":num(one["plateau"]), "floor":num(one["floor"])+({"exact":"", "bound":" (bound)", "monte-carlo":" (MC)"}.get(one["kind"], "")),
-             "state":"untrained" if l1=="none" else "stuck" if one["stuck"]>0 else "ok"}
+             "state":"untrained" if l1=="none" else one["state"]}
         for t in tasks: r[t] = "–" if t not in d.index else f"{num(d.loc[t,'value'])}{'' if pd.isna(d.loc[t,'sd']) else ' ±'+num(d.loc[t,'sd'])}{'' if d.loc[t,'informative'] else '°'} ({num(d.loc[t,'paper'])})"
         have = d.reindex(tasks)
         r["mean"] = f"{num(have['value'].mean())} ({num(have['paper'].mean())})"

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from tqdm import tqdm
-from .core import EmbryoError, atomic, checkpoint_steps, choose, device, digest, has_bf16, provenance, read_json, rng_for, seed_for, settings, write_json
+from .core import EmbryoError, atomic, checkpoint_steps, choose, device, digest, has_bf16, provenance, read_json, rng_for, seed_for, settings, sha256, write_json
 from .artificial import SELECT, AS_MASK, AS_RANDOM
 from .microworld import write_world
 from .rows import row_frame
@@ -221,12 +221,14 @@ def pretrain(
             if old.get("floor")!=info["floor"]: write_json(out/"series.json", dict(old, floor=info["floor"]))  # a property of the corpus, which may have been measured better since
             info = dict(old, floor=info["floor"])
     plan = checkpoint_steps(cfg.save, cfg.steps)
-    if [e["step"] for e in info["steps"]]==plan: return open_series(out)
+    whole = lambda e: (f := out/f"step{e['step']}"/"model.safetensors").is_file() and sha256(f)==e["sha256"]
+    bad = [e["step"] for e in info["steps"] if not whole(e)]                             # damaged or removed steps are made again
+    if not bad and [e["step"] for e in info["steps"]]==plan: return open_series(out)
     model.to(dev).train()
     model.set_attn_implementation("sdpa" if dev.type=="cuda" else "eager")               # measured: on a CPU the plain matrices are up to 1.4x faster in bf16
     opt = make_optimizer(model, cfg)
     zero = lambda: dict(loss=torch.zeros((), device=dev), count=torch.zeros((), dtype=torch.long, device=dev), wall=torch.zeros((), dtype=torch.float64))
-    step,sums = read_state(out, model, opt)
+    step,sums = read_state(out, model, opt, upto=min(bad)-1 if bad else None)
     sums = {k: v.to(zero()[k].device) for k,v in sums.items()} or zero()
     first = step or 0
     info["steps"] = [e for e in info["steps"] if e["step"]<=first] if step is not None else []
@@ -311,6 +313,7 @@ def pretrain_run(
     series, # Folder for series
     model:dict, # Fields of the transformers config, and `positions`
     training:dict, # Fields of PretrainConfig
+    code:str="", # Fingerprint of the code that trains; a series of other code is another series
     **kwargs, # progress, fresh, stop_after of `pretrain`
 )->Series: # The finished series
     "Pretrain one model of a profile."
@@ -318,7 +321,7 @@ def pretrain_run(
     if l1=="none": cfg = replace(cfg, steps=0, warmup=0, save=[])
     tok,ids = open_tokenizer(corpora/"tokenizer"), corpora/("english" if l1=="none" else l1)
     net = build(family, len(tok), seed=seed, **{"positions": cfg.length, **model})
-    return pretrain(open_ids(ids/"train"), open_ids(ids/"heldout"), net, tok, cfg, Path(series)/f"{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed), **kwargs)
+    return pretrain(open_ids(ids/"train"), open_ids(ids/"heldout"), net, tok, cfg, Path(series)/f"{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed, **({"code":code} if code else {})), **kwargs)
 
 # %% ../nbs/08_pretrain.ipynb #c042
 def loss_rows(

@@ -18,6 +18,15 @@ def test_unknown_l1(run): refused(run("embryo_corpus", "nesting-zpif"), "did you
 
 def test_unknown_task(run, lab): refused(run("embryo_finetune", Path(lab["series"])/"albert-english-s0/step4", lab["data"]+"/glue", "--task", "STSB"), "unknown task 'STSB'; did you mean STS-B")
 
+def test_finetune_a_checkpoint_with_few_positions(run, lab, tmp_path):
+    "Not bad input at all: the command takes the length that the model has."
+    code,out,err = run("embryo_finetune", Path(lab["series"])/"albert-english-s0/step4", lab["data"]+"/glue", "--task", "STS-B", "--epochs", "1")
+    assert code==0 and (tmp_path/"rows.csv").is_file(), err
+
+def test_data_folder_without_what_the_profile_reads(run, tmp_path):
+    for d in ("wiki_en", "books_en"): (tmp_path/"d"/d).mkdir(parents=True); (tmp_path/"d"/d/"a.txt").write_text("one\n"); (tmp_path/"d"/d/"a-heldout.txt").write_text("two\n")
+    refused(run("embryo_plan", "--profile", "open", "--data", tmp_path/"d"), "no such file", "probing_gum")
+
 def test_empty_folder_and_empty_corpus(run, tmp_path, lab):
     (tmp_path/"d"/"wiki_en").mkdir(parents=True); (tmp_path/"d"/"books_en").mkdir()
     refused(run("embryo_plan", "--profile", "open", "--data", tmp_path/"d"), "no train text in wiki_en, books_en", ".txt")

@@ -14,7 +14,7 @@ def test_kill_resume_noop_and_change(run, tiny, tmp_path):
     before = done(tmp_path)
     assert 3<=len(before)
 
-    code,out,err = run("embryo_run", "--profile", tiny, timeout=400)                    # goes on where it was
+    code,out,err = run("embryo_run", "--profile", tiny.name, timeout=400)               # by a relative path; goes on where it was
     assert code==0, err
     after = done(tmp_path)
     assert all(after[k]==v for k,v in before.items()), "a finished node was run again"
