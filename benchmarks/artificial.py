@@ -1,8 +1,8 @@
-"""Corpus making against the plain way, in one process: `nesting` against a Python stack, `uniform` and `zipf` against numpy.random.choice line by line; and peak memory against corpus size.
+"""Corpus making against the plain way, in one process: `nesting` against a Python stack (row `predrawn`: against one whose random numbers numpy drew beforehand), `uniform` and `zipf` against numpy.random.choice line by line; and peak memory against corpus size.
 
     python benchmarks/artificial.py [--tokens 2000000] [--plain 200000] [--rounds 3]
 """
-import argparse, resource, statistics, subprocess, sys, time
+import argparse, random, statistics, subprocess, sys, time
 import numpy as np
 from embryo.artificial import check_law, nesting, unstructured
 from embryo.tokenize import N_SPECIALS
@@ -13,7 +13,16 @@ a = a.parse_args()
 law = check_law(1/np.arange(1, a.vocab+1), a.vocab)
 
 def plain_nesting(n):
-    "The stack grammar as one writes it first; its ids are drawn in one go beforehand, so that only the loop is compared."
+    "The stack grammar as one writes it first: a coin and, for an opener, a draw from the law at each position."
+    r,cum,ids,stack,out = random.Random(0), np.cumsum(law).tolist(), range(N_SPECIALS, a.vocab+N_SPECIALS), [], []
+    for _ in range(n):
+        if r.random()<.4 or not stack:
+            stack.append(r.choices(ids, cum_weights=cum)[0]); out.append(stack[-1])
+        else: out.append(stack.pop())
+    return np.array(out)
+
+def predrawn_nesting(n):
+    "The same loop with everything random drawn by numpy beforehand; its ids are drawn in one go beforehand, so that only the loop is compared."
     rng = np.random.default_rng(0)
     fresh,coin,stack,out = iter(rng.choice(a.vocab, n, p=law).tolist()), rng.random(n).tolist(), [], []
     for c in coin:
@@ -29,7 +38,7 @@ def plain_lines(n, p):
 
 def rate(f, n): t = time.perf_counter(); f(); return n/(time.perf_counter()-t)
 
-cases = dict(nesting=(lambda: nesting(a.tokens, probs=law, vocab_size=a.vocab), lambda: plain_nesting(a.plain)), zipf=(lambda: unstructured(a.tokens, law, a.vocab), lambda: plain_lines(a.plain, law)),
+cases = dict(nesting=(lambda: nesting(a.tokens, probs=law, vocab_size=a.vocab), lambda: plain_nesting(a.plain)), predrawn=(lambda: nesting(a.tokens, probs=law, vocab_size=a.vocab), lambda: predrawn_nesting(a.plain)), zipf=(lambda: unstructured(a.tokens, law, a.vocab), lambda: plain_lines(a.plain, law)),
              uniform=(lambda: unstructured(a.tokens, None, a.vocab), lambda: plain_lines(a.plain, np.full(a.vocab, 1/a.vocab))))
 print(f"{'L1':10s} {'plain tok/s':>12s} {'ours tok/s':>12s} {'ratio (median, min-max)':>26s}")
 for name,(ours,plain) in cases.items():

@@ -44,7 +44,7 @@ def id_sampler(
     return draw
 
 # %% ../nbs/04_artificial.ipynb #c009
-CHUNK = 1<<20 # ids made at a time
+CHUNK = 1<<17 # ids made at a time: fits a processor's cache
 
 def line_lengths(
     n_tokens:int, # Tokens to cut
@@ -159,15 +159,22 @@ def nesting(
     sample,stack = id_sampler(probs, vocab_size), np.empty(0, np.int64)
     def stream(L, rng):
         nonlocal stack
-        opened,depth = walk(rng.random(int(L.sum()))<p_open, len(stack))
-        k = len(stack)                                                                   # the stack that the last chunk left, as openers in front
-        opened,depth = np.concatenate([np.ones(k, bool), opened]), np.concatenate([np.arange(1, k+1, dtype=np.int32), depth])
-        ids,partner = np.zeros(len(opened), np.int64), match(opened, depth)
-        ids[:k] = stack
-        ids[k:][opened[k:]] = sample(int(opened[k:].sum()), rng)
-        ids[~opened] = ids[partner[~opened]]
-        stack = ids[(partner<0)&opened]
-        return ids[k:]
+        n,k = int(L.sum()), len(stack)
+        opened,depth = walk(rng.random(n, np.float32)<p_open, k)
+        level = np.concatenate([np.arange(1, k+1, dtype=np.int32), depth+~opened])         # the stack that the last chunk left, as openers in front
+        level = level.astype(np.int8 if level.max()<128 else np.int16 if level.max()<2**15 else np.int32)  # small keys: radix sort
+        order = np.argsort(level, kind="stable")
+        is_open = np.concatenate([np.ones(k, bool), opened])[order]
+        ids,out = np.empty(n+k, np.int64), np.empty(n+k, np.int64)
+        ids[is_open] = sample(int(is_open.sum()), rng)                                     # draws are independent: any order will do
+        first = np.searchsorted(level[order], np.arange(1, k+1)) if k else []              # each level begins with the opener that was carried over
+        ids[first] = stack
+        closers = np.flatnonzero(~is_open)
+        ids[closers] = ids[closers-1]
+        out[order] = ids
+        d = int(depth[-1])
+        stack = ids[np.searchsorted(level[order], np.arange(1, d+1), side="right")-1]      # the last event of each level that is still open
+        return out[k:]
     def lines(L, rng):
         opened,depth = walk(rng.random((len(L), L.max()))<p_open)
         if border=="closed": opened,depth = close_lines(opened, depth, L)
