@@ -8,7 +8,7 @@ __all__ = ['SECTIONS', 'EmbryoError', 'choose', 'atomic', 'write_json', 'read_js
            'git_revision', 'provenance']
 
 # %% ../nbs/00_core.ipynb #c002
-import difflib, functools, gzip, hashlib, json, lzma, os, platform, shutil, subprocess, sys, tomllib
+import difflib, functools, glob, gzip, hashlib, json, lzma, os, platform, shutil, subprocess, sys, tomllib
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -43,6 +43,7 @@ def atomic(
     tmp = path.parent/f".{path.name}.tmp{os.getpid()}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for old in path.parent.glob(f".{glob.escape(path.name)}.tmp*"): _remove_orphan(old)
         if folder: tmp.mkdir()
         yield tmp
         for f in (tmp.rglob("*") if folder else [tmp]):
@@ -56,6 +57,16 @@ def atomic(
     finally:
         if tmp.is_dir(): shutil.rmtree(tmp, ignore_errors=True)
         elif tmp.is_file(): tmp.unlink()
+
+def _remove_orphan(tmp):
+    "Remove what a killed process left; what a living one is writing stays."
+    pid = tmp.suffix.removeprefix(".tmp")
+    try:
+        if pid.isdigit() and int(pid)!=os.getpid(): os.kill(int(pid), 0)
+        alive = pid.isdigit() and int(pid)!=os.getpid()
+    except ProcessLookupError: alive = False
+    except PermissionError: alive = True
+    if not alive: shutil.rmtree(tmp) if tmp.is_dir() else tmp.unlink(missing_ok=True)
 
 # %% ../nbs/00_core.ipynb #c013
 def write_json(
