@@ -147,12 +147,15 @@ class Plan:
     def _where(self, section): return f"{Path(self.p['path']).name} [{section}]"
 
     def _add(self, name, params, needs=(), files=()):
-        if name in self.nodes: return name
         template,rest = name.split("/", 1)
-        params = dict(params, profile=self.name, caption=self.p.get("caption", ""))
+        params = json.loads(json.dumps(dict(params, profile=self.name, caption=self.p.get("caption", "")), default=str))
         if template in ("corpus", "pretrain"): params["code"] = code_hash(template)      # corpora and series remember it: changed code makes them again
         check_parameters(template, params)
-        self.nodes[name] = Node(name, json.loads(json.dumps(params, default=str)), list(needs), [Path(f) for f in files], self.runs/"runs"/template/rest)
+        if name not in self.nodes: self.nodes[name] = Node(name, params, list(needs), [Path(f) for f in files], self.runs/"runs"/template/rest); return name
+        n = self.nodes[name]                                                             # results may ask one model for different tasks: one node does them all
+        for k in ("tasks", "evaluators"): n.params.get(k, []).extend(x for x in params.get(k, []) if x not in n.params[k])
+        n.params.get("finetuning", {}).update(params.get("finetuning", {}))
+        n.files += [f for f in map(Path, files) if f not in n.files]
         return name
 
     def _glob(self, *patterns):

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['TEXT_ENDINGS', 'L1S', 'ARTIFICIAL', 'text_files', 'stream_text', 'read_documents', 'english_tokenizer', 'l1',
-           'make_english', 'unigram_law', 'make_text', 'make']
+           'make_english', 'text_bounds', 'unigram_law', 'make_text', 'make']
 
 # %% ../nbs/09_corpora.ipynb #c002
 import os
 from pathlib import Path
 import numpy as np
-from .core import EmbryoError, choose, digest, read_lines, sha256, write_json
+from .core import EmbryoError, choose, digest, read_json, read_lines, sha256, write_json
 from .tokenize import N_SPECIALS, IdCorpus, encode_documents, open_ids, open_tokenizer, pack_ids, save_tokenizer, train_tokenizer
 from .artificial import floor, iid_floor, nesting, unstructured
 
@@ -116,17 +116,32 @@ def l1(
 def make_english(data, out, seed, split, tokenizer, folders=("wiki_en", "books_en"), max_mb=0):
     "English text as ids; `max_mb` bounds the text (MB of characters, 0 = all)."
     source = read_documents(text_files(data, folders, split), int(max_mb*1e6))
-    return _with_plateau(pack_ids(encode_documents(source, tokenizer), dict(maker="english", pack="stream", vocab_size=len(tokenizer), split=split), out), out)
+    c = pack_ids(encode_documents(source, tokenizer), dict(maker="english", pack="stream", vocab_size=len(tokenizer), split=split), out)
+    return _with_plateau(c, out, **({} if max_mb else text_bounds(data, folders, split, len(c.ids))))
 
 # %% ../nbs/09_corpora.ipynb #c021
-def _with_plateau(c, out):
+def _with_plateau(c, out, **bounds):
     "Note in the header what a predictor that knows the training frequencies loses on this text."
     own,train = c.counts()[N_SPECIALS:].astype(float), Path(out).parent/"train"
     known = open_ids(train).counts()[N_SPECIALS:].astype(float) if c.header["split"]!="train" and (train/"header.json").is_file() else own
-    write_json(Path(out)/"header.json", dict(c.header, floor=dict(plateau=iid_floor(known+.5, len(own), truth=own), kind="unknown")))
+    write_json(Path(out)/"header.json", dict(c.header, floor=dict(plateau=iid_floor(known+.5, len(own), truth=own), **(bounds or dict(kind="unknown")))))
     return open_ids(out)
 
 # %% ../nbs/09_corpora.ipynb #c023
+def text_bounds(
+    data, folders, split:str, # Which text
+    pieces:int, # Its length under the tokenizer
+)->dict: # all, text, stderr, kind; empty for text whose maker says nothing
+    "Bounds of the masked-LM loss from the manifest, nats per piece."
+    f = Path(data)/"MANIFEST.json"
+    entries = [e for e in read_json(f) if e["name"] in folders] if f.is_file() else []
+    known = [e["entropy"] for e in entries if "entropy" in e]
+    if not known: return {}
+    words = sum(x.get("words", 0) for e in entries for x in e["files"] if ("heldout" in x["path"])==(split=="heldout"))
+    per_piece = known[0]["tokens"]/known[0]["words"]*words/pieces
+    return dict(all=known[0]["masked_least"]*per_piece, stderr=known[0]["masked_least_stderr"]*per_piece, text=known[0]["text"]*per_piece, kind="bound")
+
+# %% ../nbs/09_corpora.ipynb #c026
 def unigram_law(
     data, # Data folder
     corpora, # Corpora folder of the profile
@@ -146,7 +161,7 @@ def unigram_law(
     c = c[N_SPECIALS:]
     return c/c.sum()
 
-# %% ../nbs/09_corpora.ipynb #c024
+# %% ../nbs/09_corpora.ipynb #c027
 def _artificial(name, maker, zipf):
     @l1(name)
     def f(data, out, seed, split, tokenizer, n_tokens=14_000_000, heldout_tokens=200_000, law=None, **params):
@@ -160,7 +175,7 @@ def _artificial(name, maker, zipf):
 ARTIFICIAL = ("uniform", "zipf", "nesting-uniform", "nesting-zipf")                     # a profile's [corpora.artificial] holds for these
 for name,maker,zipf in (("uniform",unstructured,False), ("zipf",unstructured,True), ("nesting-uniform",nesting,False), ("nesting-zipf",nesting,True)): _artificial(name, maker, zipf)
 
-# %% ../nbs/09_corpora.ipynb #c026
+# %% ../nbs/09_corpora.ipynb #c029
 def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
     "Any UTF-8 text file(s), with a WordPiece of its own; every 1/`heldout`-th document is held out."
     files = sorted(Path(path).iterdir()) if Path(path).is_dir() else [Path(path)]
@@ -170,7 +185,7 @@ def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
     docs = (d for i,d in enumerate(read_documents(files, int(max_mb*1e6))) if (i%every==0)==(split=="heldout"))
     return _with_plateau(pack_ids(encode_documents(docs, own), dict(maker="text", pack="stream", vocab_size=len(tokenizer), split=split), out), out)
 
-# %% ../nbs/09_corpora.ipynb #c028
+# %% ../nbs/09_corpora.ipynb #c031
 def make(
     name:str, # Name in `L1S`, or any name with `path` = a text file
     data, # Data folder

@@ -165,7 +165,7 @@ MAIN = {k: t.metric for k,t in TASKS.items()} # the metric that tables print
 def started_from(
     rows:pd.DataFrame, # All rows
     family:str="roberta", # Which models
-)->pd.DataFrame: # One line an L1: tokens_m, loss (mean over seeds), loss_sd, plateau, floor, kind, state (verdicts over seeds)
+)->pd.DataFrame: # One line an L1: tokens_m, loss (mean over seeds), loss_sd, plateau, entropy (of a generated text), floor, kind, state (verdicts over seeds)
     "Where the fine-tuned models came from."
     p = need(rows, "pretraining", evaluator="pretrain", family=family)
     last = p.groupby(["l1", "seed"])["step"].transform("max")
@@ -174,10 +174,10 @@ def started_from(
     loss = pick("loss", split="heldout").groupby("l1")["value"].agg(["mean", "std"])
     out = pd.DataFrame(dict(loss=loss["mean"], loss_sd=loss["std"]))
     out["tokens_m"] = pick("tokens").groupby("l1")["value"].mean()/1e6
-    for m in ("plateau", "floor"): out[m] = pick(m).groupby("l1")["value"].mean()
+    for m in ("plateau", "entropy", "floor"): out[m] = pick(m).groupby("l1")["value"].mean()
     out["kind"] = pick("floor").groupby("l1")["group"].first()
     out["state"] = pick("stuck").groupby("l1")["group"].agg(lambda s: ", ".join(sorted(set(s))))
-    return out.reindex(columns=["tokens_m", "loss", "loss_sd", "plateau", "floor", "kind", "state"]).reset_index()
+    return out.reindex(columns=["tokens_m", "loss", "loss_sd", "plateau", "entropy", "floor", "kind", "state"]).reset_index()
 
 # %% ../nbs/16_figures.ipynb #c024
 def transfer_data(
@@ -187,6 +187,7 @@ def transfer_data(
     "The numbers of P2's table 1."
     f = need(rows, "p2_table1", evaluator="finetune", group="final", family=family, split=["dev", "dev-mm"])
     f = f[f["metric"]==f["task"].map(MAIN)]
+    f = f.groupby(["l1", "seed", "task", "metric"], as_index=False).agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", lambda s: (s**2).sum()**.5/len(s))) # MNLI: mean of matched and mismatched
     d = over_seeds(f, by=("l1", "task", "metric"))
     t = rows[(rows["evaluator"]=="trivial") & (rows["metric"]==rows["task"].map(MAIN))].groupby("task")["value"].max()
     d["trivial"] = d["task"].map(t)
@@ -227,8 +228,11 @@ def plot_transfer(
     sns.set_theme(style="whitegrid", font_scale=.9)
     tasks = [t for t in P2_TASKS if t in set(data["task"])]
     l1s = [l for l in P2_TABLE1 if l in set(data["l1"])]+sorted(set(data["l1"])-set(P2_TABLE1))
-    fig,axes = plt.subplots(1, len(tasks), figsize=(2.6*len(tasks)+1, .42*len(l1s)+1.5), sharey=True, squeeze=False)
-    for ax,t in zip(axes[0], tasks):
+    rows = -(-len(tasks)//4)
+    cols = -(-len(tasks)//rows)
+    fig,axes = plt.subplots(rows, cols, figsize=(2.6*cols+1, (.42*len(l1s)+1.5)*rows), sharey=True, squeeze=False)
+    for ax in axes.flat[len(tasks):]: ax.axis("off")
+    for ax,t in zip(axes.flat, tasks):
         d = data[data["task"]==t].set_index("l1").reindex(l1s)
         y = np.arange(len(l1s))[::-1]
         ax.hlines(y, d["low"], d["high"], color="C0", lw=2.5, alpha=.7)

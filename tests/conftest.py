@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
     "A micro world, its tokenizer and ids, and the series albert-english-s0 of three steps."
-    from embryo.pretrain import toy_lab
+    from embryo.toy import toy_lab
     return toy_lab(tmp_path_factory.mktemp("lab")/"lab")
 
 @pytest.fixture
@@ -25,7 +25,7 @@ profile = "tiny"
 caption = "tiny"
 [data]
 provider = "microworld"
-world = {words = 6000, heldout_words = 1500, books_words = 1500, probing = [40, 20, 20], tasks = 0.03}
+world = {words = 6000, heldout_words = 1500, books_words = 1500, probing = [40, 20, 20], tasks = 0.03, l1s = 0.01}
 [tokenizer]
 vocab_size = 300
 [corpora.english]
