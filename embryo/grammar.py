@@ -669,7 +669,7 @@ def subject(doc:Doc, ev:Event, e:Entity)->tuple:
         t = Tree("NP-SBJ", [noun_phrase(doc, e, nominative=True), Tree("CC", "and"), noun_phrase(doc, ev.also, nominative=True)])
         doc.last["p"] = None
         return t, "p"
-    if not doc.plain and doc.n and r<.03 and role_of(doc, e) not in ("I", "you"):
+    if not doc.plain and not doc.explicit and doc.n and r<.03 and role_of(doc, e) not in ("I", "you"):
         t = quantified(doc, e.noun.cls, "NP-SBJ")
         return t, "p" if t.kids[-1].label=="NNS" else "s"
     if e.noun.cls=="person": doc.theme = e
