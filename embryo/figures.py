@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['P1_TABLE3', 'P1_TABLE4', 'P2_TASKS', 'P2_TABLE1', 'POS_ORDER', 'MAIN', 'save_figure', 'save_table', 'need',
-           'curve_data', 'plot_curves', 'reach_step', 'table3', 'started_from', 'transfer_data', 'table_transfer',
-           'plot_transfer']
+           'curve_data', 'plot_curves', 'reach_step', 'table3', 'started_from', 'seed_scores', 'transfer_data',
+           'table_transfer', 'plot_transfer']
 
 # %% ../nbs/16_figures.ipynb #c002
 import json
@@ -180,15 +180,22 @@ def started_from(
     return out.reindex(columns=["tokens_m", "loss", "loss_sd", "plateau", "entropy", "floor", "kind", "state"]).reset_index()
 
 # %% ../nbs/16_figures.ipynb #c024
+def seed_scores(
+    rows:pd.DataFrame, # All rows
+    family:str="roberta", # Which models
+)->pd.DataFrame: # One line a model and task: l1, seed, task, metric, value, n, stderr
+    "Final development scores in the metric that tables print; MNLI is the mean of matched and mismatched."
+    f = need(rows, "p2_table1", evaluator="finetune", group="final", family=family, split=["dev", "dev-mm"])
+    f = f[f["metric"]==f["task"].map(MAIN)]
+    return f.groupby(["l1", "seed", "task", "metric"], as_index=False).agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", lambda s: (s**2).sum()**.5/len(s)))
+
+# %% ../nbs/16_figures.ipynb #c025
 def transfer_data(
     rows:pd.DataFrame, # All rows
     family:str="roberta", # Which models
 )->pd.DataFrame: # One line a cell: l1, task, metric, value, sd, low, high, seeds, n, trivial, informative, paper, difference, and the columns of `started_from`
     "The numbers of P2's table 1."
-    f = need(rows, "p2_table1", evaluator="finetune", group="final", family=family, split=["dev", "dev-mm"])
-    f = f[f["metric"]==f["task"].map(MAIN)]
-    f = f.groupby(["l1", "seed", "task", "metric"], as_index=False).agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", lambda s: (s**2).sum()**.5/len(s))) # MNLI: mean of matched and mismatched
-    d = over_seeds(f, by=("l1", "task", "metric"))
+    d = over_seeds(seed_scores(rows, family), by=("l1", "task", "metric"))
     t = rows[(rows["evaluator"]=="trivial") & (rows["metric"]==rows["task"].map(MAIN))].groupby("task")["value"].max()
     d["trivial"] = d["task"].map(t)
     d["informative"] = (d["low"]>d["trivial"]) | (d["high"]<d["trivial"])
@@ -196,7 +203,7 @@ def transfer_data(
     d["difference"] = d["value"]-d["paper"]
     return d.merge(started_from(rows, family), on="l1", how="left")
 
-# %% ../nbs/16_figures.ipynb #c025
+# %% ../nbs/16_figures.ipynb #c026
 def table_transfer(
     data:pd.DataFrame, # From `transfer_data`
     rows:pd.DataFrame, # All rows, for the trivial predictors
@@ -213,13 +220,14 @@ def table_transfer(
         for t in tasks: r[t] = "–" if t not in d.index else f"{num(d.loc[t,'value'])}{'' if pd.isna(d.loc[t,'sd']) else ' ±'+num(d.loc[t,'sd'])}{'' if d.loc[t,'informative'] else '°'} ({num(d.loc[t,'paper'])})"
         have = d.reindex(tasks)
         r["mean"] = f"{num(have['value'].mean())} ({num(have['paper'].mean())})"
+        r["above trivial"] = f"{int((d['low']>d['trivial']).sum())} of {len(d)}"
         out.append(r)
     for who,g in rows[(rows["evaluator"]=="trivial") & (rows["metric"]==rows["task"].map(MAIN))].groupby("group"):
         v = g.groupby("task")["value"].first()
         out.append({"L1":f"[{who}]", **{t: num(v.get(t, np.nan)) for t in tasks}})
     return pd.DataFrame(out).fillna("")
 
-# %% ../nbs/16_figures.ipynb #c026
+# %% ../nbs/16_figures.ipynb #c027
 def plot_transfer(
     data:pd.DataFrame, # From `transfer_data`
 ): # matplotlib figure, one panel a task

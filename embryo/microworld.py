@@ -176,9 +176,9 @@ def l1_files(root:Path, seed:int, share:float)->list:
 def write_world(
     out, # Folder to make; a finished one with the same parameters is left as it is
     seed:int=0, # Everything in the folder follows from it
-    words:int=1_800_000, # Pretraining text, words
+    words:int=3_000_000, # Pretraining text, words
     heldout_words:int=40_000, # Held-out text
-    books_words:int=600_000, # Stories
+    books_words:int=1_000_000, # Stories
     probing:tuple=(1500, 300, 600), # Sentences of train, dev, test in each treebank
     tasks:float=1., # Share of the task sizes in `embryo.microtasks.TASKS`
     l1s:float=1., # Share of 250,000 words, 300,000 program tokens, 400,000 residues
