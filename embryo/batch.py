@@ -244,7 +244,7 @@ class Plan:
         "The table of all rows, and the appendices that read it."
         measured = [k for k,n in self.nodes.items() if n.template!="world"]
         if self._tables: table = self._add("rows/all", dict(runs=self.runs/"runs", nodes=measured, table=self.runs/"rows.csv"), measured)
-        for result in self._tables: self._of[result] = [self._add(f"{result}/appendix", dict(rows=self.runs/"rows.csv", figures=self.root/"figures"/self.name), [table])]
+        for result in self._tables: self._of[result] = [self._add(f"{result}/appendix", dict(rows=self.runs/"rows.csv", figures=self.root/"figures"/self.name, settings=self.p["path"]), [table], [self.p["path"]])]
 
     @functools.cached_property
     def _of(self): return {} # {result: its nodes}

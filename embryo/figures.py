@@ -183,9 +183,10 @@ def started_from(
 def seed_scores(
     rows:pd.DataFrame, # All rows
     family:str="roberta", # Which models
+    what:str="p2_table1", # Who asks, for the message
 )->pd.DataFrame: # One line a model and task: l1, seed, task, metric, value, n, stderr
     "Final development scores in the metric that tables print; MNLI is the mean of matched and mismatched."
-    f = need(rows, "p2_table1", evaluator="finetune", group="final", family=family, split=["dev", "dev-mm"])
+    f = need(rows, f"{what} (template finetune)", evaluator="finetune", group="final", family=family, split=["dev", "dev-mm"])
     f = f[f["metric"]==f["task"].map(MAIN)]
     return f.groupby(["l1", "seed", "task", "metric"], as_index=False).agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", lambda s: (s**2).sum()**.5/len(s)))
 
