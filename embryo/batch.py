@@ -171,7 +171,6 @@ class Plan:
 
     def corpus(self, l1):
         "The node that makes an L1."
-        from embryo.artificial import nesting, unstructured
         from embryo.corpora import ARTIFICIAL, L1S, make_text
         spec = resolve(self.p, "corpora", *(["artificial"] if l1 in ARTIFICIAL else []), l1)
         if "path" not in spec: choose("L1", l1, [*L1S, "none"], where=self._where("results"))
@@ -182,7 +181,7 @@ class Plan:
             files = text_files(self.data, folders)+text_files(self.data, folders, "heldout")
         else: files = []
         if "path" in spec: spec["path"] = str(Path(self.p["path"]).parent/spec["path"])   # relative to the profile
-        allowed = inspect.signature(nesting if l1.startswith("nesting") else unstructured).parameters if l1 in ARTIFICIAL else inspect.signature(make_text if "path" in spec else L1S[l1]).parameters
+        allowed = inspect.signature(ARTIFICIAL[l1]).parameters if l1 in ARTIFICIAL else inspect.signature(make_text if "path" in spec else L1S[l1]).parameters
         for k in spec: choose("setting", k, [*allowed, *(["heldout_tokens"] if l1 in ARTIFICIAL else [])], where=self._where(f"corpora.{l1}"))
         return self._add(f"corpus/{l1}", dict(l1=l1, data=self.data, corpora=self.runs/"corpora", maker=spec, tokenizer=dict(self.p.get("tokenizer", {}), folders=folders)), needs, files or ([spec["path"]] if "path" in spec else []))
 

@@ -5,19 +5,19 @@
 # %% auto #0
 __all__ = ['TOPICS', 'NOUNS', 'NAMES', 'ADJECTIVES', 'GRADABLE', 'ADVERBS', 'THINGS', 'VERBS', 'SYNONYMS', 'DOUBLING', 'GRADED',
            'nouns', 'verbs', 'by_sg', 'by_lemma', 'BE', 'HAVE', 'DO', 'topic_urns', 'name_urns', 'adjective_urns',
-           'adverb_urns', 'CAST', 'NUMBERS', 'PRONOUNS', 'OLD_SG', 'OLD_PL', 'QUANT_SG', 'QUANT_PL', 'VERY', 'COMPOUND',
-           'FRAMES', 'SIMPLE', 'MODALS', 'PLACE', 'LOC', 'REFLEXIVE', 'TOLD_AGAIN', 'BE_VERB', 'SEEM', 'COPULAR',
-           'SUBORDINATORS', 'CONJUNCTIONS', 'LIKING', 'KINDS', 'STORY_KINDS', 'AGAIN', 'UPOS', 'SCONJ', 'BE_FORMS',
-           'Dice', 'urn', 'plural', 'conjugate', 'degrees', 'Noun', 'Verb', 'entries', 'zipf', 'Urns', 'Tree', 'leaves',
-           'spans', 'Entity', 'Doc', 'new_person', 'adjective', 'entity', 'new_entity', 'choose_props', 'mention',
-           'role_of', 'number_of', 'in_focus', 'noun_phrase', 'named', 'modifiers', 'determiner', 'first_word',
-           'possessor', 'common', 'of_phrase', 'town', 'quantified', 'Event', 'draw_event', 'auxiliaries', 'inflect',
-           'verb_phrase', 'place_phrase', 'time_phrase', 'complements', 'objects', 'clause', 'subject', 'embedded',
-           'infinitive', 'relative', 'plain', 'copular', 'predicate', 'existential', 'sbar', 'subordinate',
-           'coordinate', 'fronted', 'quotation', 'opinion', 'retell', 'recap', 'question', 'answer', 'sentence',
-           'first_leaf', 'document', 'writing', 'next_sentence', 'new_section', 'text_of', 'detokenise', 'upos',
-           'annotate', 'roles', 'mentions', 'chains', 'draw_tree', 'Roll', 'TracingDice', 'told', 'forms_of',
-           'document_nats', 'text_entropy']
+           'adverb_urns', 'CAST', 'NUMBERS', 'PRONOUNS', 'OLD_SG', 'OLD_PL', 'QUANT_SG', 'QUANT_PL', 'SCALES', 'VERY',
+           'COMPOUND', 'FRAMES', 'SIMPLE', 'MODALS', 'STATIVE', 'PLACE', 'LOC', 'REFLEXIVE', 'TOLD_AGAIN', 'BE_VERB',
+           'SEEM', 'COPULAR', 'SUBORDINATORS', 'CONJUNCTIONS', 'LIKING', 'KINDS', 'STORY_KINDS', 'AGAIN', 'UPOS',
+           'SCONJ', 'BE_FORMS', 'Dice', 'urn', 'plural', 'conjugate', 'degrees', 'Noun', 'Verb', 'entries', 'zipf',
+           'Urns', 'Tree', 'leaves', 'spans', 'Entity', 'Doc', 'new_person', 'adjective', 'entity', 'new_entity',
+           'choose_props', 'mention', 'role_of', 'number_of', 'in_focus', 'noun_phrase', 'named', 'another_adjective',
+           'modifiers', 'determiner', 'first_word', 'possessor', 'common', 'of_phrase', 'town', 'quantified', 'Event',
+           'draw_event', 'auxiliaries', 'inflect', 'verb_phrase', 'place_phrase', 'time_phrase', 'complements',
+           'objects', 'clause', 'subject', 'embedded', 'infinitive', 'relative', 'plain', 'copular', 'predicate',
+           'existential', 'sbar', 'subordinate', 'coordinate', 'fronted', 'quotation', 'opinion', 'retell', 'recap',
+           'question', 'answer', 'sentence', 'first_leaf', 'document', 'writing', 'next_sentence', 'new_section',
+           'text_of', 'detokenise', 'upos', 'annotate', 'roles', 'mentions', 'chains', 'draw_tree', 'Roll',
+           'TracingDice', 'told', 'forms_of', 'document_nats', 'text_entropy']
 
 # %% ../nbs/01_grammar.ipynb #c002
 import math
@@ -125,7 +125,7 @@ GRADABLE = dict(person="old young tall kind brave happy clever rich proud", anim
 ADVERBS = dict(
     manner="quickly slowly quietly carefully rapidly gladly silently well badly loudly".split(),
     often="often always soon sometimes also already still never".split(),
-    day="yesterday today now then again here there once".split(),
+    day="now then again here there once".split(),
     link="however then perhaps indeed later meanwhile".split(),
     degree="very quite too rather so really".split())
 
@@ -397,7 +397,7 @@ def noun_phrase(
 
 # %% ../nbs/01_grammar.ipynb #c042
 def named(doc:Doc, e:Entity, func:str)->Tree:
-    "A person by full name, first name, surname or role."
+    "A person by full name, first name or role."
     d,new = doc.dice, e.seen<0
     r = d.roll()
     if doc.plain: return Tree(func, [Tree("NNP", e.name[0])], e)
@@ -409,6 +409,15 @@ def named(doc:Doc, e:Entity, func:str)->Tree:
     return Tree(func, [Tree("NNP", e.name[0])], e)
 
 # %% ../nbs/01_grammar.ipynb #c043
+SCALES = "big large small little|old young new|hot cold warm fresh|black white red green brown|happy glad sad unhappy angry proud|rich poor|good great bad|clever lazy".split("|")
+
+def another_adjective(doc:Doc, cls:str, first:str)->str: # or "" where none goes with the first
+    "A second adjective that neither repeats nor contradicts the first."
+    taken = next((s.split() for s in SCALES if first in s.split()), [first])
+    left = [a for a in adjective_urns[cls if cls in ADJECTIVES else "thing"] if a not in taken and a!=first]
+    return doc.dice.pick(left) if left else ""
+
+# %% ../nbs/01_grammar.ipynb #c044
 def modifiers(doc:Doc, e:Entity, p:float)->list:
     "Adjectives, perhaps with a degree adverb, before the noun."
     d = doc.dice
@@ -417,12 +426,12 @@ def modifiers(doc:Doc, e:Entity, p:float)->list:
     a = e.adj or adjective(doc, e.noun.cls)
     if e.adj is None and d.roll()<.4: e.adj = a                                          # from now on its own
     if d.roll()<.15: return [Tree("ADJP", [Tree("RB", d.pick(VERY)), Tree("JJ", a)])]
-    if d.roll()<.12: return [Tree("ADJP", [Tree("JJ", a), Tree("CC", "and"), Tree("JJ", b)])] if (b := adjective(doc, e.noun.cls))!=a else [Tree("JJ", a)]
+    if d.roll()<.12: return [Tree("ADJP", [Tree("JJ", a), Tree("CC", "and"), Tree("JJ", b)])] if (b := another_adjective(doc, e.noun.cls, a)) else [Tree("JJ", a)]
     return [Tree("JJ", a)]
 
 VERY = urn([("very", 4), ("really", 2), ("rather", 1)], 7)                               # degree before a noun; *so* and *too* stand in predicates only
 
-# %% ../nbs/01_grammar.ipynb #c044
+# %% ../nbs/01_grammar.ipynb #c045
 def determiner(doc:Doc, e:Entity, kids:list)->list:
     "What stands before the noun: nothing, an article, a demonstrative, a number or a possessor."
     d,new,many = doc.dice, e.seen<0, e.gender=="p"
@@ -437,18 +446,19 @@ def determiner(doc:Doc, e:Entity, kids:list)->list:
 
 def first_word(kids): return kids[0].kids if type(kids[0].kids) is str else first_word(kids[0].kids)
 
-# %% ../nbs/01_grammar.ipynb #c045
+# %% ../nbs/01_grammar.ipynb #c046
 def possessor(doc:Doc, own:Entity)->list:
-    "A possessive pronoun where the owner is in focus, else a name with 's."
+    "A possessive pronoun where the subject is in focus, else somebody else's name with 's."
     role = role_of(doc, own)
     if role in ("I", "you") or in_focus(doc, own):
         mention(doc, own)
         return [Tree("PRP$", PRONOUNS[role][2], own)]
-    if not own.name: return [Tree("DT", "the")]
-    mention(doc, own)
-    return [Tree("NP", [Tree("NNP", own.name[0]), Tree("POS", "'s")], own)]
+    others = [p for p in doc.people if p is not own and p.seen>=0]
+    if not others: return [Tree("DT", "the")]
+    mention(doc, owner := doc.dice.pick(others))
+    return [Tree("NP", [Tree("NNP", owner.name[0]), Tree("POS", "'s")], owner)]
 
-# %% ../nbs/01_grammar.ipynb #c046
+# %% ../nbs/01_grammar.ipynb #c047
 def common(doc:Doc, e:Entity, func:str)->Tree:
     "A phrase with a common noun, and what may follow it."
     d,new,many = doc.dice, e.seen<0, e.gender=="p"
@@ -464,12 +474,13 @@ def common(doc:Doc, e:Entity, func:str)->Tree:
 
 COMPOUND = dict(tool="stuff", food="food", text="music", cloth="animal", place="animal", craft="food")
 
-# %% ../nbs/01_grammar.ipynb #c047
+# %% ../nbs/01_grammar.ipynb #c048
 def of_phrase(doc:Doc, e:Entity)->Tree:
     "A prepositional phrase that belongs to the noun."
     d,r = doc.dice, doc.dice.roll()
     if r<.6 or e.noun.cls in ("person", "place"): return Tree("PP", [Tree("IN", "from" if e.noun.cls=="person" else "of" if e.noun.cls=="place" else d.pick(["from", "of"])), town(doc)])
-    return Tree("PP", [Tree("IN", d.pick(["of", "for", "with"])), Tree("NP", [Tree("DT", d.pick(["the", "a"])), Tree("NN", d.pick(doc.urns.noun["person"]).sg)])])
+    who = d.pick(doc.urns.noun["person"]).sg
+    return Tree("PP", [Tree("IN", d.pick(["of", "for", "with"])), Tree("NP", [Tree("DT", "the" if d.roll()<.5 else "an" if who[0] in "aeiou" else "a"), Tree("NN", who)])])
 
 def town(doc):
     "The town or country of the document, now and then another."
@@ -477,7 +488,7 @@ def town(doc):
     name = doc.town if r<.5 else doc.land if r<.75 else d.pick(name_urns["town" if r<.9 else "land"])
     return Tree("NP", [Tree("NNP", name)], name)
 
-# %% ../nbs/01_grammar.ipynb #c048
+# %% ../nbs/01_grammar.ipynb #c049
 def quantified(doc:Doc, cls:str, func:str)->Tree:
     "A phrase that speaks of nobody in particular: every farmer, no boats."
     d,noun = doc.dice, doc.dice.pick(doc.urns.noun[cls])
@@ -485,7 +496,7 @@ def quantified(doc:Doc, cls:str, func:str)->Tree:
     q = d.pick(QUANT_PL)
     return Tree(func, [Tree("JJ" if q=="many" else "DT", q), Tree("NNS", noun.pl)])
 
-# %% ../nbs/01_grammar.ipynb #c050
+# %% ../nbs/01_grammar.ipynb #c051
 class Event:
     "A meaning: verb, participants (entities), circumstances (words), and grammatical choices."
     __slots__ = ("verb", "subj", "obj", "to", "place", "prep", "time", "manner", "often", "neg", "tense", "modal", "perfect", "progressive", "passive", "by", "comp", "also")
@@ -499,7 +510,7 @@ class Event:
         "The same event with some parts changed."
         return Event(**{**{k: getattr(self, k) for k in self.__slots__}, **changes})
 
-# %% ../nbs/01_grammar.ipynb #c051
+# %% ../nbs/01_grammar.ipynb #c052
 FRAMES = urn([("act", 52), ("go", 11), ("rest", 13), ("give", 8), ("say", 9), ("want", 9)], 100)
 SIMPLE = urn([("act", 60), ("go", 15), ("rest", 17), ("give", 8)], 100)
 MODALS = zipf("will can would could must may should might".split())
@@ -527,15 +538,16 @@ def draw_event(
     r = roll()
     if r<.25: ev.modal = d.pick(MODALS)
     elif r<.36: ev.perfect = True
-    elif r<.53: ev.progressive = True
+    elif r<.53 and verb.lemma not in STATIVE: ev.progressive = True
     if roll()<.09 and ev.often is None: ev.neg = True
     if verb.frame in ("act", "go") and not doc.depth and roll()<.12: ev.comp = True
     if verb.frame=="act" and roll()<.16: ev.passive,ev.by = True, roll()<.5
     return ev
 
+STATIVE = "like love hate dislike see know think believe hear want".split()              # never progressive
 PLACE = "town"                                                                          # the document's town or country; any other string is a name
 
-# %% ../nbs/01_grammar.ipynb #c053
+# %% ../nbs/01_grammar.ipynb #c054
 def auxiliaries(
     ev:Event, # Modal, perfect, progressive, passive, negated
 )->tuple: # Lemmas of the auxiliaries, first to last, and the forms that follow each
@@ -548,7 +560,7 @@ def auxiliaries(
     if ev.neg and not chain and ev.verb.forms is not BE: chain.append("do"); forms.append("VB")
     return chain, forms
 
-# %% ../nbs/01_grammar.ipynb #c054
+# %% ../nbs/01_grammar.ipynb #c055
 def inflect(
     lemma_forms:dict, # Forms by Penn tag (`BE` for the verb be)
     form:str, # Penn tag, or "fin"
@@ -560,7 +572,7 @@ def inflect(
     tag = "VBD" if tense=="past" else "VBZ" if number=="s" else "VBP"
     return Tree(tag, lemma_forms[tense][number] if lemma_forms is BE else lemma_forms[tag])
 
-# %% ../nbs/01_grammar.ipynb #c055
+# %% ../nbs/01_grammar.ipynb #c056
 def verb_phrase(
     ev:Event, number:str, # Agreement of the subject
     main:dict, # Forms of the main verb
@@ -586,7 +598,7 @@ def verb_phrase(
     for i,aux in reversed(list(enumerate(made))): vp = Tree("VP", [aux, *(extra+often if i==0 else []), vp])
     return vp, verb
 
-# %% ../nbs/01_grammar.ipynb #c058
+# %% ../nbs/01_grammar.ipynb #c059
 LOC = urn([("in", 10), ("near", 4), ("at", 3), ("behind", 2), ("outside", 2), ("from", 1)], 22)
 
 def place_phrase(doc:Doc, e, goal=False, ev:Event=None)->Tree:
@@ -596,9 +608,9 @@ def place_phrase(doc:Doc, e, goal=False, ev:Event=None)->Tree:
     prep = Tree("IN", word)
     return Tree("PP-DIR" if goal else "PP-LOC", [prep, town(doc) if e==PLACE else Tree("NP", [Tree("NNP", e)], e) if type(e) is str else noun_phrase(doc, e)])
 
-# %% ../nbs/01_grammar.ipynb #c059
-def time_phrase(doc:Doc, time=True)->Tree:
-    "When: on Monday, in May, in the morning, last year, yesterday."
+# %% ../nbs/01_grammar.ipynb #c060
+def time_phrase(doc:Doc, time=True, ev:Event=None)->Tree:
+    "When: on Monday, in May, in the morning, every year, now; *yesterday* only beside a simple past."
     d,r = doc.dice, doc.dice.roll()
     if type(time) is str: return Tree("PP-TMP", [Tree("IN", "on" if time in NAMES["day"] else "in"), Tree("NP", [Tree("NNP", time)])])
     if r<.2: return Tree("PP-TMP", [Tree("IN", "on"), Tree("NP", [Tree("NNP", d.pick(name_urns["day"]))])])
@@ -606,9 +618,10 @@ def time_phrase(doc:Doc, time=True)->Tree:
     if r<.5: return Tree("PP-TMP", [Tree("IN", "at"), Tree("NP", [Tree("NN", d.pick(["night", "noon"]))])])
     if r<.65: return Tree("PP-TMP", [Tree("IN", "in"), Tree("NP", [Tree("DT", "the"), Tree("NN", d.pick(["morning", "evening"]))])])
     if r<.75: return Tree("NP-TMP", [Tree("DT", d.pick(["every", "that"])), Tree("NN", d.pick(["day", "week", "year"]))])
+    if r<.83: return Tree("NP-TMP", [Tree("NN", "yesterday" if ev and ev.tense=="past" and not (doc.depth or ev.modal or ev.perfect) else "today")])
     return Tree("ADVP-TMP", [Tree("RB", d.pick(adverb_urns["day"]))])
 
-# %% ../nbs/01_grammar.ipynb #c060
+# %% ../nbs/01_grammar.ipynb #c061
 def complements(doc:Doc, ev:Event, args:list, rel=None)->list:
     "What follows the verb, in order, with its roles; `rel` is an object that a relative pronoun already expressed."
     out,v = [], ev.verb
@@ -624,11 +637,11 @@ def complements(doc:Doc, ev:Event, args:list, rel=None)->list:
     if v.frame in ("say", "want"): add("ARG1", embedded(doc, ev))
     if ev.manner: add("ARGM-MNR", Tree("ADVP-MNR", [Tree("RB", ev.manner)]))
     if ev.place is not None: goal = v.frame=="go"; add("ARG4" if goal else "ARGM-LOC", place_phrase(doc, ev.place, goal, ev))
-    if ev.time and (doc.plain or not doc.depth): add("ARGM-TMP", time_phrase(doc, ev.time))
+    if ev.time and (doc.plain or not doc.depth): add("ARGM-TMP", time_phrase(doc, ev.time, ev))
     if ev.comp and doc.subject is not None and not ev.passive: add("ARGM-PRP", infinitive(doc, doc.subject))
     return out
 
-# %% ../nbs/01_grammar.ipynb #c061
+# %% ../nbs/01_grammar.ipynb #c062
 REFLEXIVE = dict(m="himself", f="herself", n="itself", p="themselves", I="myself", you="yourself")
 
 def objects(doc:Doc, ev:Event)->Tree:
@@ -643,7 +656,7 @@ def objects(doc:Doc, ev:Event)->Tree:
     doc.last["p"] = None
     return both
 
-# %% ../nbs/01_grammar.ipynb #c062
+# %% ../nbs/01_grammar.ipynb #c063
 def clause(
     doc:Doc, ev:Event, preds:list, # Receives (verb token, lemma, [(role, node)])
 )->Tree: # S without final punctuation
@@ -655,13 +668,13 @@ def clause(
     vp,verb = verb_phrase(ev, number, ev.verb.forms, lambda: complements(doc, ev, args), args)
     doc.subject = None
     preds.append((verb, ev.verb.lemma, args))
-    if not doc.depth and ev.verb.frame in TOLD_AGAIN and subj.ref is not None and (ev.verb.frame!="go" or isinstance(ev.place, Entity)):
+    if not doc.depth and ev.verb.frame in TOLD_AGAIN and ev.often!="never" and not (ev.passive and not ev.by) and subj.ref is not None and (ev.verb.frame!="go" or isinstance(ev.place, Entity)):
         if all(n.ref not in (None, subj.ref) for label,n in args if label in ("ARG1", "ARG2") and n.label=="NP"): doc.recent = ev
     return Tree("S", [subj, vp])
 
 TOLD_AGAIN = ("act", "give", "go")                                                       # frames that a later sentence can tell again or ask about
 
-# %% ../nbs/01_grammar.ipynb #c063
+# %% ../nbs/01_grammar.ipynb #c064
 def subject(doc:Doc, ev:Event, e:Entity)->tuple:
     "The subject and its agreement; now and then two people, or nobody in particular."
     r = doc.dice.roll()
@@ -671,11 +684,12 @@ def subject(doc:Doc, ev:Event, e:Entity)->tuple:
         return t, "p"
     if not doc.plain and not doc.explicit and doc.n and r<.03 and role_of(doc, e) not in ("I", "you"):
         t = quantified(doc, e.noun.cls, "NP-SBJ")
+        if t.kids[0].kids=="no": ev.neg = False                                          # one negation is enough
         return t, "p" if t.kids[-1].label=="NNS" else "s"
     if e.noun.cls=="person": doc.theme = e
     return noun_phrase(doc, e, "NP-SBJ"), number_of(doc, e)
 
-# %% ../nbs/01_grammar.ipynb #c064
+# %% ../nbs/01_grammar.ipynb #c065
 def embedded(doc:Doc, ev:Event)->Tree:
     "The sentence that somebody says, or the infinitive that somebody wants."
     doc.depth += 1
@@ -687,18 +701,18 @@ def embedded(doc:Doc, ev:Event)->Tree:
     doc.depth -= 1
     return t
 
-# %% ../nbs/01_grammar.ipynb #c065
+# %% ../nbs/01_grammar.ipynb #c066
 def infinitive(doc:Doc, subj:Entity)->Tree:
     "What somebody wants, or does something for: *to* and a verb phrase."
     doc.depth += 1
     inner,args = draw_event(doc, subj, simple=True), []
-    inner.often,inner.neg,inner.passive = None, False, False
+    inner.often,inner.manner,inner.neg,inner.passive = None, None, False, False
     vp,verb = verb_phrase(inner, "p", inner.verb.forms, lambda: complements(doc, inner, args), args, "VB")
     doc.preds.append((verb, inner.verb.lemma, args))
     doc.depth -= 1
     return Tree("S", [Tree("VP", [Tree("TO", "to"), vp])])
 
-# %% ../nbs/01_grammar.ipynb #c066
+# %% ../nbs/01_grammar.ipynb #c067
 def relative(doc:Doc, core:Tree, e:Entity)->Tree:
     "A relative clause, full or short: *who helped Anna*, *helping Anna*, *that Anna bought*, *bought by Anna*."
     d,args = doc.dice, []
@@ -730,7 +744,7 @@ def relative(doc:Doc, core:Tree, e:Entity)->Tree:
     doc.subject,doc.depth,e.seen = keep[0], doc.depth-1, keep[2]
     return t
 
-# %% ../nbs/01_grammar.ipynb #c068
+# %% ../nbs/01_grammar.ipynb #c069
 BE_VERB,SEEM = Verb("be", "link", [], 1), [Verb(v, "link", [], 1) for v in ("seem", "become/became", "look", "remain")]
 BE_VERB.forms = BE
 
@@ -740,7 +754,7 @@ def plain(doc:Doc)->Tree:
     if not ev.passive and ev.subj.noun.cls=="person" and doc.dice.roll()<.06: ev.also = entity(doc, "person", (ev.subj, ev.obj, ev.to))
     return clause(doc, ev, doc.preds)
 
-# %% ../nbs/01_grammar.ipynb #c069
+# %% ../nbs/01_grammar.ipynb #c070
 def copular(doc:Doc, e:Entity=None, kind=None)->Tree:
     "Somebody or something is so, is somebody, or is somewhere."
     d = doc.dice
@@ -757,7 +771,7 @@ def copular(doc:Doc, e:Entity=None, kind=None)->Tree:
 
 COPULAR = "person person person animal place tool craft text food cloth music".split()
 
-# %% ../nbs/01_grammar.ipynb #c070
+# %% ../nbs/01_grammar.ipynb #c071
 def predicate(doc:Doc, e:Entity, r:float, number:str, args:list)->list:
     "What is said of the subject: an adjective, a role, a place."
     d = doc.dice
@@ -767,8 +781,8 @@ def predicate(doc:Doc, e:Entity, r:float, number:str, args:list)->list:
     elif r<.6:
         a = Tree("JJ", adjective(doc, e.noun.cls))
         deg = [Tree("RB", d.pick(adverb_urns["degree"]))] if d.roll()<.4 else []
-        b = adjective(doc, e.noun.cls)
-        t = Tree("ADJP-PRD", [*deg, a] if d.roll()<.85 or b==a.kids else [a, Tree("CC", "and"), Tree("JJ", b)])
+        b = another_adjective(doc, e.noun.cls, a.kids) if d.roll()<.15 else ""
+        t = Tree("ADJP-PRD", [a, Tree("CC", "and"), Tree("JJ", b)] if b else [*deg, a])
     elif r<.8 and number=="s" and e.noun.cls=="person":
         noun = e.noun if e.name and not e.role else d.pick(doc.urns.noun["person"])
         if e.name and noun is e.noun: e.role = True
@@ -780,7 +794,7 @@ def predicate(doc:Doc, e:Entity, r:float, number:str, args:list)->list:
     args.append(("ARG2", t))
     return [t]
 
-# %% ../nbs/01_grammar.ipynb #c071
+# %% ../nbs/01_grammar.ipynb #c072
 def existential(doc:Doc)->Tree:
     "There is something somewhere."
     d = doc.dice
@@ -793,7 +807,7 @@ def existential(doc:Doc)->Tree:
     doc.preds.append((verb, "be", [("ARG1", what), ("ARGM-LOC", where)]))
     return Tree("S", [ex, Tree("VP", [verb, what, where])])
 
-# %% ../nbs/01_grammar.ipynb #c073
+# %% ../nbs/01_grammar.ipynb #c074
 SUBORDINATORS = urn([(("because", "ARGM-CAU"), 5), (("when", "ARGM-TMP"), 6), (("while", "ARGM-TMP"), 4), (("after", "ARGM-TMP"), 4), (("before", "ARGM-TMP"), 4),
                      (("if", "ARGM-ADV"), 3), (("although", "ARGM-ADV"), 3), (("until", "ARGM-TMP"), 2)], 31)
 
@@ -801,12 +815,12 @@ def sbar(doc:Doc)->tuple:
     "A subordinate clause and its role."
     word,role = doc.dice.pick(SUBORDINATORS)
     doc.depth += 1
-    inner = copular(doc) if doc.dice.roll()<.2 else clause(doc, draw_event(doc, simple=True), doc.preds)
+    inner = copular(doc) if doc.dice.roll()<.2 else clause(doc, draw_event(doc, simple=True).but(modal=None), doc.preds) # no *will* after *if* and *when*
     doc.depth -= 1
     if word=="when": return Tree("SBAR-TMP", [Tree("WHADVP", [Tree("WRB", word)]), inner]), role
     return Tree("SBAR-"+role[5:], [Tree("IN", word), inner]), role
 
-# %% ../nbs/01_grammar.ipynb #c074
+# %% ../nbs/01_grammar.ipynb #c075
 def subordinate(doc:Doc)->Tree:
     "A main clause with a subordinate one before or after it."
     front = doc.dice.roll()<.35
@@ -820,7 +834,7 @@ def subordinate(doc:Doc)->Tree:
     mine[2].append((role, sub))
     return main
 
-# %% ../nbs/01_grammar.ipynb #c075
+# %% ../nbs/01_grammar.ipynb #c076
 def coordinate(doc:Doc)->Tree:
     "Two clauses joined by a conjunction, or two verb phrases of one subject."
     d = doc.dice
@@ -828,7 +842,7 @@ def coordinate(doc:Doc)->Tree:
     first = clause(doc, draw_event(doc, simple=True), doc.preds)
     cc = Tree("CC", d.pick(CONJUNCTIONS))
     who,subj = first.kids[0], None
-    if who.ref is not None and d.roll()<.45: subj = who
+    if isinstance(who.ref, Entity) and who.ref.noun.cls in ("person", "animal") and d.roll()<.45: subj = who
     if subj is None:
         t = Tree("S", [first, Tree(",", ","), cc, copular(doc) if d.roll()<.2 else clause(doc, draw_event(doc, simple=True), doc.preds)])
     else:
@@ -842,7 +856,7 @@ def coordinate(doc:Doc)->Tree:
 
 CONJUNCTIONS = urn([("and", 14), ("but", 5), ("or", 1)], 20)
 
-# %% ../nbs/01_grammar.ipynb #c076
+# %% ../nbs/01_grammar.ipynb #c077
 def fronted(doc:Doc)->Tree:
     "A linking adverb, a time or a place before the clause."
     d = doc.dice
@@ -858,7 +872,7 @@ def fronted(doc:Doc)->Tree:
     main.kids[:0] = [front, Tree(",", ",")]
     return main
 
-# %% ../nbs/01_grammar.ipynb #c077
+# %% ../nbs/01_grammar.ipynb #c078
 def quotation(doc:Doc)->Tree:
     "Somebody speaks: inside the quotation *I* is the speaker and *you* the hearer."
     d,known = doc.dice, [p for p in doc.people if p.seen>=0]
@@ -875,7 +889,7 @@ def quotation(doc:Doc)->Tree:
     doc.preds.append((verb, "say", [("ARG1", inner), ("ARG0", who)]))
     return Tree("S", [Tree("``", "``"), inner, Tree(",", ","), Tree("''", "''"), who, Tree("VP", [verb])])
 
-# %% ../nbs/01_grammar.ipynb #c079
+# %% ../nbs/01_grammar.ipynb #c080
 LIKING = dict(good=[by_lemma[v] for v in ("love", "like", "admire")], bad=[by_lemma[v] for v in ("hate", "dislike")])
 
 def opinion(doc:Doc)->Tree:
@@ -899,7 +913,7 @@ def opinion(doc:Doc)->Tree:
     main.kids[1].kids.append(sub)
     return main
 
-# %% ../nbs/01_grammar.ipynb #c081
+# %% ../nbs/01_grammar.ipynb #c082
 def retell(doc:Doc, ev:Event, passive:bool)->Tree:
     "The event once more: participants by name or noun, no circumstances but a known place."
     doc.explicit,doc.depth = True, doc.depth+1
@@ -908,7 +922,7 @@ def retell(doc:Doc, ev:Event, passive:bool)->Tree:
     doc.explicit,doc.depth = False, doc.depth-1
     return t
 
-# %% ../nbs/01_grammar.ipynb #c082
+# %% ../nbs/01_grammar.ipynb #c083
 def recap(doc:Doc)->Tree:
     "So the boat was bought by Anna."
     ev = doc.recent
@@ -918,7 +932,7 @@ def recap(doc:Doc)->Tree:
     main.kids[:0] = [front, Tree(",", ",")]
     return main
 
-# %% ../nbs/01_grammar.ipynb #c083
+# %% ../nbs/01_grammar.ipynb #c084
 def question(doc:Doc)->Tree:
     "Ask about the last event: who, what, where, or whether; the next sentence answers."
     d,ev = doc.dice, doc.recent
@@ -950,7 +964,7 @@ def question(doc:Doc)->Tree:
     doc.preds.append((verb, ev.verb.lemma, args))
     return t
 
-# %% ../nbs/01_grammar.ipynb #c084
+# %% ../nbs/01_grammar.ipynb #c085
 def answer(doc:Doc)->Tree:
     "The answer in a full sentence."
     (ev,slot),doc.asked = doc.asked, None
@@ -958,7 +972,7 @@ def answer(doc:Doc)->Tree:
     if slot=="whether": t.kids[:0] = [Tree("INTJ", [Tree("UH", "yes")]), Tree(",", ",")]
     return t
 
-# %% ../nbs/01_grammar.ipynb #c085
+# %% ../nbs/01_grammar.ipynb #c086
 KINDS = urn([(plain, 32), (copular, 13), (existential, 3), (subordinate, 12), (coordinate, 14), (fronted, 12), (opinion, 6)], 92)
 STORY_KINDS = KINDS+[quotation]*25
 AGAIN = urn([(recap, 3), (question, 4)], 7)
@@ -983,7 +997,7 @@ def first_leaf(t):
     while type(t.kids) is not str: t = t.kids[1] if t.kids[0].label=="``" else t.kids[0]
     return t
 
-# %% ../nbs/01_grammar.ipynb #c086
+# %% ../nbs/01_grammar.ipynb #c087
 def document(
     dice:Dice, # Source of chance
     story:bool=False, # A first-person narrator and dialogue
@@ -996,7 +1010,7 @@ def document(
     for _ in writing(doc, sections, tell): pass
     return doc
 
-# %% ../nbs/01_grammar.ipynb #c087
+# %% ../nbs/01_grammar.ipynb #c088
 def writing(doc:Doc, sections:int, tell):
     "Write a document sentence by sentence; yields each as (tree, predicates)."
     start = lambda doc: copular(doc, doc.people[0], .7)
@@ -1009,7 +1023,7 @@ def writing(doc:Doc, sections:int, tell):
                 yield paragraph[-1]
             doc.paragraphs.append(paragraph)
 
-# %% ../nbs/01_grammar.ipynb #c088
+# %% ../nbs/01_grammar.ipynb #c089
 def next_sentence(doc:Doc, tell, kind):
     "A sentence of the document, or a fact; a question is answered first."
     if tell is None or kind or doc.asked or doc.dice.roll()>=.12: return sentence(doc, kind)
@@ -1018,7 +1032,7 @@ def next_sentence(doc:Doc, tell, kind):
     doc.n,doc.recent = doc.n+1, None
     return made
 
-# %% ../nbs/01_grammar.ipynb #c089
+# %% ../nbs/01_grammar.ipynb #c090
 def new_section(doc:Doc):
     "The hero stays, some of the others go, and the things of the last section are forgotten."
     doc.people[1:] = [p for p in doc.people[1:] if doc.dice.roll()<.5]
@@ -1028,7 +1042,7 @@ def new_section(doc:Doc):
     choose_props(doc)
     doc.town = doc.dice.pick(name_urns["town"])
 
-# %% ../nbs/01_grammar.ipynb #c090
+# %% ../nbs/01_grammar.ipynb #c091
 def text_of(
     tree:Tree, # A sentence
 )->str: # As one would print it
@@ -1037,7 +1051,7 @@ def text_of(
 
 def detokenise(words): return " ".join(words).replace(" ,", ",").replace(" .", ".").replace(" ?", "?").replace(" 's", "'s").replace("`` ", '"').replace(" ''", '"')
 
-# %% ../nbs/01_grammar.ipynb #c093
+# %% ../nbs/01_grammar.ipynb #c094
 UPOS = dict(NN="NOUN", NNS="NOUN", NNP="PROPN", JJ="ADJ", RB="ADV", IN="ADP", DT="DET", CC="CCONJ", PRP="PRON", MD="AUX", TO="PART", CD="NUM", RP="ADP", EX="PRON", WDT="PRON", WP="PRON",
             WRB="ADV", POS="PART", PDT="DET", JJR="ADJ", JJS="ADJ", UH="INTJ") | {"PRP$": "PRON", "WP$": "PRON", ".": "PUNCT", ",": "PUNCT", "``": "PUNCT", "''": "PUNCT"}
 SCONJ = {s for (s,_) in SUBORDINATORS}|{"that"}
@@ -1050,7 +1064,7 @@ def upos(token, verb_ids):
 
 BE_FORMS = {"be", "been", "being", "am", "is", "are", "was", "were"}
 
-# %% ../nbs/01_grammar.ipynb #c094
+# %% ../nbs/01_grammar.ipynb #c095
 def annotate(
     tree:Tree, preds:list, # A sentence
     top:str="TOP", # Label of the root
@@ -1065,7 +1079,7 @@ def annotate(
     return dict(text=text_of(tree), tokens=[word(t) for t in toks], upos=[upos(t, verb_ids) for t in toks], xpos=[t.label for t in toks], head=None, deprel=None,
                 tree=f"({top} {bracket(tree)})", constituents=[[i, j, label(t.label)] for i,j,t in where.values() if type(t.kids) is not str]+[[0, len(toks), top]])
 
-# %% ../nbs/01_grammar.ipynb #c095
+# %% ../nbs/01_grammar.ipynb #c096
 def roles(
     tree:Tree, preds:list, # A sentence
 )->list: # One {predicate, lemma, roleset, args} for each verb, left to right
@@ -1077,7 +1091,7 @@ def roles(
         out.append(dict(predicate=i, lemma=lemma, roleset=lemma+".01", args=[list(a) for a in sorted(found)]))
     return sorted(out, key=lambda p: p["predicate"])
 
-# %% ../nbs/01_grammar.ipynb #c096
+# %% ../nbs/01_grammar.ipynb #c097
 def mentions(
     doc:Doc, # A written document
 )->list: # (start, end, entity, tree), token positions in the document, in the order in which they end
@@ -1089,7 +1103,7 @@ def mentions(
         base += where[id(tree)][1]
     return sorted(out, key=lambda m: (m[1], -m[0]))
 
-# %% ../nbs/01_grammar.ipynb #c097
+# %% ../nbs/01_grammar.ipynb #c098
 def chains(
     doc:Doc, # A written document
 )->list: # Clusters of two or more [start, end)
@@ -1098,7 +1112,7 @@ def chains(
     for i,j,e,_ in mentions(doc): by.setdefault(e if type(e) is str else id(e), []).append([i, j])
     return sorted(sorted(c) for c in by.values() if len(c)>1)
 
-# %% ../nbs/01_grammar.ipynb #c099
+# %% ../nbs/01_grammar.ipynb #c100
 def draw_tree(
     tree:Tree, preds:list=(), # A sentence
     ax=None, # Matplotlib axes; default: new ones
@@ -1110,11 +1124,11 @@ def draw_tree(
     def level(t):
         if id(t) not in height: height[id(t)] = 0 if type(t.kids) is str else 1+max(map(level, t.kids))
         return height[id(t)]
-    if ax is None: ax = plt.subplots(figsize=(.62*len(toks)+1, .34*level(tree)+.3*len(preds)+.9))[1]
+    if ax is None: ax = plt.subplots(figsize=(.78*len(toks)+1, .36*level(tree)+.3*len(preds)+1.1))[1]
     centre = lambda t: (where[id(t)][0]+where[id(t)][1]-1)/2
     for t in (n for _,_,n in where.values()):
         word = type(t.kids) is str
-        for k in () if word else t.kids: ax.plot([centre(t), centre(k)], [level(t)-.25, level(k)+.3], lw=.6, color="0.6")
+        for k in () if word else [k for k in t.kids if k.label not in (".", ",")]: ax.plot([centre(t), centre(k)], [level(t)-.25, level(k)+.3], lw=.6, color="0.6")
         ax.text(centre(t), level(t), t.label, ha="center", va="center", fontsize=7, color="C0" if word else "0.2")
         if word: ax.text(centre(t), -.75, t.kids, ha="center", va="center", fontsize=8, style="italic")
     for k,p in enumerate(roles(tree, preds)):
@@ -1122,10 +1136,10 @@ def draw_tree(
         for a,b,label in p["args"]:
             ax.plot([a-.35, b-.65], [y+.3]*2, lw=2 if label=="V" else 1, color=f"C{1+k%8}")
             ax.text((a+b-1)/2, y-.05, p["lemma"] if label=="V" else label.replace("ARGM-", "").replace("ARG", "A"), ha="center", va="center", fontsize=6, color=f"C{1+k%8}")
-    ax.set(xlim=(-.7, len(toks)-.3), ylim=(-1.7-.8*len(preds), level(tree)+.5)); ax.axis("off")
+    ax.set(xlim=(-.7, len(toks)-.3), ylim=(-1.7-.8*len(preds), level(tree)+.5)); ax.axis("off"); ax.set_title("Micro world, generated; no evidence about English", fontsize=7, color="0.4")
     return ax
 
-# %% ../nbs/01_grammar.ipynb #c105
+# %% ../nbs/01_grammar.ipynb #c106
 class Roll(float):
     "A number in [0, 1) that remembers what it was compared with."
     lo,hi = 0., 1.
@@ -1137,7 +1151,7 @@ class Roll(float):
     __ge__ = __gt__
     def nats(self): return -math.log(self.hi-self.lo)
 
-# %% ../nbs/01_grammar.ipynb #c106
+# %% ../nbs/01_grammar.ipynb #c107
 class TracingDice(Dice):
     "Dice that keep account of every roll and every word drawn."
     def __init__(self, *name):
@@ -1153,7 +1167,7 @@ class TracingDice(Dice):
         return x
     def nats(self): return sum(r.nats() for r in self.rolls)+sum(n for _,n,_ in self.picks)
 
-# %% ../nbs/01_grammar.ipynb #c107
+# %% ../nbs/01_grammar.ipynb #c108
 def told(
     x, items, # What was drawn, from which urn
     known, # Nouns of the document that exist already, by singular
@@ -1165,7 +1179,7 @@ def told(
     else: left = 0
     return math.log(left/items.count(x)) if left else 0.
 
-# %% ../nbs/01_grammar.ipynb #c109
+# %% ../nbs/01_grammar.ipynb #c110
 def forms_of(x)->list:
     "The words in which a drawn thing can appear."
     return [x.lower()] if type(x) is str else [x.sg, x.pl] if type(x) is Noun else list(x.forms.values()) if type(x) is Verb else []
@@ -1187,13 +1201,14 @@ def document_nats(
         for t in leaves(tree):
             w,total = t.kids.lower(), total+1
             if w in fresh:
-                owner[w] = fresh[w].pop(0)
+                k = fresh[w].pop(0)
+                if w not in owner or dice.picks[k][2]>0: owner[w] = k                    # a noun drawn again is another mention of the first draw
                 if not fresh[w]: del fresh[w]
             if w in owner: mentions[owner[w]] += 1
     least = sum(m*dice.picks[k][2]*.9*hidden**(m-1) for k,m in mentions.items())
     return dice.nats(), least, total, words
 
-# %% ../nbs/01_grammar.ipynb #c110
+# %% ../nbs/01_grammar.ipynb #c111
 def text_entropy(
     documents:int=60, # Monte-Carlo sample
     seed:int=0, # Of the sample

@@ -103,11 +103,13 @@ def with_index(root, files):
 def world_entropy(
     seed:int, # Of the world and of the sample
     documents:int, # Size of the sample
-)->dict: # As `embryo.grammar.text_entropy`
+    story:bool=False, # Of books instead of articles
+)->dict: # As `embryo.grammar.text_entropy`, rounded
     "Bounds of what there is to learn in `wiki_en`, nats per token."
     book = FactBook(seed)
     tenths = [k/10+.05 for k in range(10)]
-    return text_entropy(documents, seed, sections=len(SECTIONS)+7, tell=lambda dice: book.draw(dice, dice.pick(tenths)))
+    found = text_entropy(documents, seed, story=story, sections=len(SECTIONS)+7, tell=lambda dice: book.draw(dice, dice.pick(tenths)))
+    return {k: round(v, 4) for k,v in found.items()}
 
 # %% ../nbs/05_microworld.ipynb #c014
 def treebank(
@@ -185,8 +187,9 @@ def write_world(
 )->Path: # The folder
     "Write the micro world: a data folder in the layout of data/README.md."
     out = Path(out)
-    if words<1 or heldout_words<1 or books_words<1 or len(probing)!=3 or min(probing)<1 or min(tasks, l1s)<=0: raise EmbryoError(f"write_world: words={words}, heldout_words={heldout_words}, "
-        f"books_words={books_words}, probing={tuple(probing)}, tasks={tasks}, l1s={l1s}; sizes must be at least 1, shares above 0, and probing has three: train, dev, test")
+    whole,shares = (seed, words, heldout_words, books_words, *(probing if isinstance(probing, (tuple, list)) else ("?",))), (tasks, l1s)
+    if not (len(whole)==7 and all(type(x) is int and x>=(i>0) for i,x in enumerate(whole)) and all(type(x) in (int, float) and 0<x<=100 for x in shares)): raise EmbryoError(f"write_world: seed={seed!r}, words={words!r}, "
+        f"heldout_words={heldout_words!r}, books_words={books_words!r}, probing={probing!r}, tasks={tasks!r}, l1s={l1s!r}; sizes are whole numbers of at least 1, shares lie in (0, 100], the seed is at least 0, and probing has three sizes: train, dev, test")
     made = f"embryo.microworld {VERSION}, {digest(seed, words, heldout_words, books_words, probing, tasks, l1s)}"
     if out.exists() and any(out.iterdir()):
         try:
@@ -196,7 +199,7 @@ def write_world(
     with atomic(out, folder=True) as tmp:
         book = FactBook(seed)
         entries = [*text_files(tmp, seed, words, heldout_words, books_words, book), *treebank_files(tmp, seed, probing), *fact_files(tmp, book), *task_files(tmp, seed, tasks), *l1_files(tmp, seed, l1s)]
-        entries[0]["entropy"] = {k: round(v, 4) for k,v in world_entropy(seed, max(2, min(12, words//10_000))).items()}
+        for e,n,story in zip(entries[:2], (words, books_words), (False, True)): e["entropy"] = world_entropy(seed, max(2, min(12, n//10_000)), story)
         for e in entries: e["sources"] = [dict(repository="generated", commit=made)]
         write_json(tmp/"MANIFEST.json", entries)
     return out
