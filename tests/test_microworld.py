@@ -37,6 +37,24 @@ def test_every_tree_yields_its_sentence(documents):
             assert a["xpos"][p["predicate"]][:2]=="VB" and all((i, j) in allowed for i,j,_ in p["args"]), (a["text"], p)
     assert n>4000
 
+def test_small_grammar(documents):
+    "a and an; questions and summaries do not contradict the sentence before them."
+    n = 0
+    for d in documents:
+        for paragraph in d.paragraphs:
+            before = None
+            for tree,preds in paragraph:
+                tokens = leaves(tree)
+                for a,b in zip(tokens, tokens[1:]):
+                    if a.label=="DT" and a.kids.lower() in ("a", "an"): assert (a.kids.lower()=="an")==(b.kids[0].lower() in "aeiou"), text_of(tree)
+                if before and (tokens[-1].kids=="?" or tokens[0].kids in ("So", "Thus")):
+                    n += 1
+                    asked = {lemma for _,lemma,_ in preds}
+                    for verb,lemma,args in before[1]:
+                        if lemma in asked and any(r=="ARGM-NEG" for r,_ in args): assert tokens[0].kids in ("So", "Thus") and any(t.kids=="not" for t in tokens), (text_of(before[0]), text_of(tree))
+                before = tree,preds
+    assert n>300
+
 def test_every_pronoun_has_an_antecedent(documents):
     "Third-person pronouns stand for the entity of their gender and number that was mentioned last; all mentions of an entity agree."
     n = 0
