@@ -592,13 +592,13 @@ def squad(
 # %% ../nbs/04_microtasks.ipynb #c066
 TASKS = {
     "CoLA":  dict(train=(cola, 2500), dev=(cola, 1000)),
-    "SST-2": dict(train=(sst2, 2500), dev=(partial(sst2, unseen=.5), 1000)),
-    "MRPC":  dict(train=(mrpc, 12_000), dev=(mrpc, 1000)),
-    "STS-B": dict(train=(stsb, 12_000), dev=(stsb, 1000)),
-    "QQP":   dict(train=(qqp, 12_000), dev=(qqp, 1000)),
-    "MNLI":  dict(train=(mnli, 12_000), dev_matched=(mnli, 1000), dev_mismatched=(partial(mnli, story=True), 1000)),
-    "QNLI":  dict(train=(qnli, 12_000), dev=(qnli, 1000)),
-    "RTE":   dict(train=(rte, 12_000), dev=(rte, 1000)),
+    "SST-2": dict(train=(sst2, 2500), dev=(partial(sst2, unseen=1.), 1000)),
+    "MRPC":  dict(train=(mrpc, 3000), dev=(mrpc, 1000)),
+    "STS-B": dict(train=(stsb, 3000), dev=(stsb, 1000)),
+    "QQP":   dict(train=(qqp, 3000), dev=(qqp, 1000)),
+    "MNLI":  dict(train=(mnli, 3000), dev_matched=(mnli, 1000), dev_mismatched=(partial(mnli, story=True), 1000)),
+    "QNLI":  dict(train=(qnli, 3000), dev=(qnli, 1000)),
+    "RTE":   dict(train=(rte, 3000), dev=(rte, 1000)),
 }
 CEILINGS = {
     "CoLA":   ("matthews", 1., "Every breakage violates a rule that the grammar never breaks."),
