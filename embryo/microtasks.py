@@ -592,7 +592,7 @@ def squad(
 # %% ../nbs/04_microtasks.ipynb #c066
 TASKS = {
     "CoLA":  dict(train=(cola, 2500), dev=(cola, 1000)),
-    "SST-2": dict(train=(sst2, 2500), dev=(partial(sst2, unseen=1.), 1000)),
+    "SST-2": dict(train=(sst2, 2500), dev=(partial(sst2, unseen=.5), 1000)),
     "MRPC":  dict(train=(mrpc, 3000), dev=(mrpc, 1000)),
     "STS-B": dict(train=(stsb, 3000), dev=(stsb, 1000)),
     "QQP":   dict(train=(qqp, 3000), dev=(qqp, 1000)),
