@@ -49,7 +49,7 @@ def test_killed_run_ends_with_the_same_bytes(lab, tmp_path, how):
         assert p.wait()==0, p.stderr.read().decode()
         break
     assert kills>=2, "the run was over before it could be killed"
-    if how=="SIGTERM": assert set(codes)<={143, 0}, codes
+    if how=="SIGTERM": assert set(codes)<={143, 0, -15} and 143 in codes, codes         # -15: it came when training was over and the process about to leave
     assert weights(tmp_path/"killed")==weights(tmp_path/"whole") and facts(tmp_path/"killed")==facts(tmp_path/"whole")
     assert not [q for q in series.rglob(".*")], "a temporary file was left"
 
