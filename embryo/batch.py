@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['FLOPS', 'STARTUP_S', 'resolve', 'template_path', 'code_hash', 'template_parameters', 'check_parameters', 'Node',
-           'body_flops', 'weights', 'Plan', 'run_node', 'run_plan', 'run_one', 'command', 'embryo_plan', 'embryo_run',
+           'body_flops', 'weights', 'Plan', 'run_node', 'run_plan', 'run_one', 'embryo_plan', 'embryo_run',
            'embryo_figures', 'embryo_corpus', 'embryo_pretrain', 'embryo_examine', 'embryo_finetune']
 
 # %% ../nbs/17_batch.ipynb #c002
 import ast, fcntl, functools, inspect, json, os, re, shutil, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from fastcore.script import Param, call_parse, store_true
-from .core import EmbryoError, atomic, checkpoint_steps, choose, device, digest, provenance, read_json, read_profile, repo_root, settings, sha256, write_json
+from fastcore.script import Param, store_true
+from .core import EmbryoError, atomic, checkpoint_steps, choose, command, device, digest, provenance, read_json, read_profile, repo_root, settings, sha256, write_json
 
 # %% ../nbs/17_batch.ipynb #c005
 def resolve(
@@ -379,20 +379,6 @@ def run_one(
     except EmbryoError as e: sys.exit(str(e))
 
 # %% ../nbs/17_batch.ipynb #c036
-def command(
-    f, # Function with fastcore docments
-): # The same, as a command line program
-    "Parse arguments, turn an EmbryoError into one sentence and exit code 2."
-    @functools.wraps(f)
-    def quiet(*args, **kwargs):
-        try: return f(*args, **kwargs)
-        except EmbryoError as e:
-            print(f"{f.__name__}: {e}", file=sys.stderr)
-            sys.exit(2)
-        except KeyboardInterrupt: sys.exit(130)
-    return call_parse(quiet)
-
-# %% ../nbs/17_batch.ipynb #c037
 @command
 def embryo_plan(
     profile:str="micro", # micro, open, or the path of a profile
@@ -401,7 +387,7 @@ def embryo_plan(
     "Print every node of a profile, what is done, and what the rest will take in time, memory and disk."
     print(Plan(profile, data))
 
-# %% ../nbs/17_batch.ipynb #c038
+# %% ../nbs/17_batch.ipynb #c037
 @command
 def embryo_run(
     profile:str="micro", # micro, open, or the path of a profile
@@ -419,7 +405,7 @@ def embryo_run(
         sys.exit(2 if failed and all('"ename": "EmbryoError"' in (plan.nodes[n].folder/"failed.ipynb").read_text() for n in failed) else code)
     print(f"rows: {plan.runs/'rows.csv'}   figures: {plan.root/'figures'/plan.name}   to read: {plan.runs/'appendix'}")
 
-# %% ../nbs/17_batch.ipynb #c040
+# %% ../nbs/17_batch.ipynb #c039
 @command
 def embryo_figures(
     profile:str="micro", # micro, open, or the path of a profile
@@ -435,7 +421,7 @@ def embryo_figures(
         run_node(Node(f"{result}/appendix", dict(rows=str(rows), figures=str(root/"figures"/name), profile=name, caption=p.get("caption", "")), [], [], runs/"runs"/result/"redrawn"))
     print(f"figures: {root/'figures'/name}   to read: {runs/'appendix'}")
 
-# %% ../nbs/17_batch.ipynb #c041
+# %% ../nbs/17_batch.ipynb #c040
 def _one(profile, data, name, add):
     "Run one node in this process's batch, and first what it needs and is not done."
     plan = Plan(profile, data)
@@ -448,7 +434,7 @@ def _one(profile, data, name, add):
             run_node(n, progress=True)
     print(plan.nodes[target].rows)
 
-# %% ../nbs/17_batch.ipynb #c042
+# %% ../nbs/17_batch.ipynb #c041
 @command
 def embryo_corpus(
     l1:str, # Name of an L1: english, uniform, zipf, nesting-uniform, nesting-zipf, or one that the profile declares
@@ -458,7 +444,7 @@ def embryo_corpus(
     "Make one L1: ids on disk, its statistics and its floor."
     _one(profile, data, l1, lambda p: p.corpus(l1))
 
-# %% ../nbs/17_batch.ipynb #c043
+# %% ../nbs/17_batch.ipynb #c042
 @command
 def embryo_pretrain(
     family:str="roberta", # albert or roberta
@@ -470,7 +456,7 @@ def embryo_pretrain(
     "Pretrain one model and keep its checkpoint series; goes on where it was stopped."
     _one(profile, data, l1, lambda p: p.pretrain(family, l1, seed))
 
-# %% ../nbs/17_batch.ipynb #c044
+# %% ../nbs/17_batch.ipynb #c043
 @command
 def embryo_examine(
     series:str, # Folder of a series, or of checkpoints named ...<step>
@@ -491,7 +477,7 @@ def embryo_examine(
         for f in (reconstruct, mask_predict): rows.append(f(model.to(device()), tok, sent[:max_sentences or None], progress=True).assign(step=k))
     print(write_rows(pd.concat(rows), out))
 
-# %% ../nbs/17_batch.ipynb #c045
+# %% ../nbs/17_batch.ipynb #c044
 @command
 def embryo_finetune(
     checkpoint:str, # Checkpoint folder in transformers' format

@@ -9,14 +9,13 @@ __all__ = ['PAIR', 'ENTAILED', 'DEV', 'GLUE', 'TEXT_COLUMNS', 'FACT', 'TEMPLATE'
            'text_parts', 'lama_records', 'hub_records', 'lama_texts', 'lama_files', 'parts_of', 'fetch', 'embryo_fetch']
 
 # %% ../nbs/09b_fetch.ipynb #c002
-import contextlib, gzip, hashlib, io, itertools, json, lzma, os, re, sys, threading
+import contextlib, gzip, hashlib, io, itertools, json, lzma, os, re, threading
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, unquote, urlsplit
-from fastcore.script import call_parse
 from tqdm import tqdm
-from .core import EmbryoError, atomic, choose, digest, read_json, read_lines, rng_for, seed_for, sha256, write_json
+from .core import EmbryoError, atomic, choose, command, digest, read_json, read_lines, rng_for, seed_for, sha256, write_json
 from .facts import RELATIONS
 
 # %% ../nbs/09b_fetch.ipynb #c005
@@ -470,7 +469,7 @@ def fetch(
     return ledger.out
 
 # %% ../nbs/09b_fetch.ipynb #c049
-@call_parse
+@command
 def embryo_fetch(
     out:str, # Data folder: made, completed or left as it is
     what:str=",".join(WHAT), # Names with commas: glue, glue/<task>, squad2, wiki_en, wiki_kn, lama
@@ -485,12 +484,7 @@ def embryo_fetch(
     seed:int=0, # Draws which articles
 ):
     "Fetch public data into a data folder; goes on where it was stopped. $HF_ENDPOINT names another hub."
-    try:
-        folder = fetch(out, what, {k: v for k,v in dict(glue=glue, squad2=squad2, wiki_en=wiki_en, wiki_kn=wiki_kn, lama=lama).items() if v}, wiki_mb, kn_mb, heldout, seed=seed)
-        for e in read_json(folder/"MANIFEST.json"):
-            if e.get("by")=="embryo_fetch": print(f"{e['name']:12s} {len(e['files']):4d} files {e['totals']['raw_bytes']/1e6:9.1f} MB {e['totals']['bytes']/1e6:9.1f} MB packed  {e['sources'][0]['commit'][:12]}  {e['licence']}")
-        print(f"manifest: {folder/'MANIFEST.json'}")
-    except EmbryoError as e:
-        print(f"embryo_fetch: {e}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt: sys.exit(130)
+    folder = fetch(out, what, {k: v for k,v in dict(glue=glue, squad2=squad2, wiki_en=wiki_en, wiki_kn=wiki_kn, lama=lama).items() if v}, wiki_mb, kn_mb, heldout, seed=seed)
+    for e in read_json(folder/"MANIFEST.json"):
+        if e.get("by")=="embryo_fetch": print(f"{e['name']:12s} {len(e['files']):4d} files {e['totals']['raw_bytes']/1e6:9.1f} MB {e['totals']['bytes']/1e6:9.1f} MB packed  {e['sources'][0]['commit'][:12]}  {e['licence']}")
+    print(f"manifest: {folder/'MANIFEST.json'}")
