@@ -8,7 +8,7 @@ __all__ = ['TEXT_ENDINGS', 'L1S', 'KINDS', 'ARTIFICIAL', 'PROGRAMS', 'SEQUENCES'
            'bare', 'read_programs', 'read_sequences', 'l1_sources', 'make_text', 'make']
 
 # %% ../nbs/09_corpora.ipynb #c002
-import json, os
+import json
 from pathlib import Path
 import numpy as np
 from .core import EmbryoError, choose, digest, read_json, read_lines, sha256, write_json

@@ -147,7 +147,7 @@ def treebank_files(root:Path, seed:int, probing:tuple)->list:
 def fact_files(root:Path, book:FactBook)->list:
     "`facts.jsonl`, and the questions in the layout of LAMA."
     lama = [store(root, path+".gz", text, rows=text.count("\n")) for path,text in lama_files(book).items()]
-    return [entry("lama/TREx", "world knowledge", lama), entry("facts", "why a fact is known: how often and where it was stated", [store(root, "facts.jsonl", book.jsonl(), rows=book.jsonl().count("\n"))])]
+    return [entry("lama/TREx", "world knowledge", lama), entry("facts", "why a fact is known: how often and where it was stated", [store(root, "facts.jsonl", book.jsonl(), rows=len(book.places))])]
 
 # %% ../nbs/05_microworld.ipynb #c018
 def task_files(root:Path, seed:int, share:float)->list:
