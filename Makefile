@@ -33,7 +33,7 @@ setup: .venv/.done
 	$(BIN)/pip install -q -c constraints.txt torch==2.13.0
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m ipykernel install --sys-prefix --name embryo --display-name embryo >/dev/null
-	$(BIN)/python -c "import json,pathlib; p=pathlib.Path('.venv/share/jupyter/kernels/embryo/kernel.json'); k=json.loads(p.read_text()); k['argv'].append('--log-level=40'); p.write_text(json.dumps(k, indent=1))"
+	$(BIN)/python -c "import json,pathlib; p=pathlib.Path('.venv/share/jupyter/kernels/embryo/kernel.json'); k=json.loads(p.read_text()); k['argv'].append('--log-level=50'); p.write_text(json.dumps(k, indent=1))"
 	touch $@
 
 clean-notebooks: setup

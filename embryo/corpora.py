@@ -5,15 +5,16 @@
 # %% auto #0
 __all__ = ['TEXT_ENDINGS', 'L1S', 'KINDS', 'ARTIFICIAL', 'PROGRAMS', 'SEQUENCES', 'LETTERS', 'FOLDERS', 'text_files',
            'stream_text', 'read_documents', 'english_tokenizer', 'l1', 'make_english', 'text_bounds', 'unigram_law',
-           'bare', 'read_programs', 'read_sequences', 'l1_sources', 'make_text', 'make']
+           'bare', 'read_programs', 'read_sequences', 'l1_sources', 'two_at_least', 'text_documents', 'make_text',
+           'own_function', 'own_lines', 'own_floor', 'make_function', 'l1_files', 'check_l1', 'make']
 
 # %% ../nbs/09_corpora.ipynb #c002
-import json
+import inspect, itertools, json, math, runpy, traceback
 from pathlib import Path
 import numpy as np
-from .core import EmbryoError, choose, digest, read_json, read_lines, sha256, write_json
+from .core import EmbryoError, choose, digest, read_json, read_lines, rng_for, sha256, write_json
 from .tokenize import N_SPECIALS, SPECIALS, IdCorpus, encode_documents, open_ids, open_tokenizer, pack_ids, save_tokenizer, train_tokenizer
-from .artificial import bigram, flat, floor, iid_floor, nesting, shuffle, unstructured
+from .artificial import CHUNK, bigram, flat, floor, iid_floor, nesting, shuffle, unstructured
 
 # %% ../nbs/09_corpora.ipynb #c005
 TEXT_ENDINGS = (".txt", ".txt.gz", ".txt.xz")
@@ -230,23 +231,41 @@ def l1_sources(
     if not files or not all(f.is_file() for f in files): raise EmbryoError(f"{path}: no such file; give text (.txt), programs ({', '.join(PROGRAMS)}) or sequences ({', '.join(SEQUENCES)}), or a folder of them")
     return files
 
+def two_at_least(
+    items, # Iterator of documents or chains
+    path, # Where they were read, for the message
+): # The same items
+    "Refuse what leaves nothing to hold out or nothing to train on."
+    items = iter(items)
+    first = list(itertools.islice(items, 2))
+    if len(first)<2: raise EmbryoError(f"{path}: {'only one document or chain' if first else 'nothing in it'}; at least two are needed, one of them to hold out")
+    return itertools.chain(first, items)
+
+def text_documents(
+    files, # Text files
+): # Iterator of documents
+    "Documents of a text; each line is one if no blank line separates them."
+    docs = read_documents(files)
+    first = list(itertools.islice(docs, 2))
+    return ([p] for p in first[0]) if len(first)==1 else itertools.chain(first, docs)
+
 def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
     "Text, programs or sequences from files; every 1/`heldout`-th document is held out."
     files,every = l1_sources(path), round(1/heldout)
-    mine = lambda docs: (d for i,d in enumerate(docs) if (i%every==0)==(split=="heldout"))
-    header = dict(maker="text", pack="stream", vocab_size=len(tokenizer), split=split)
-    if bare(files[0]).endswith(SEQUENCES):
-        table = np.zeros(128, np.int64); table[[ord(c) for c in LETTERS]] = N_SPECIALS+np.arange(len(LETTERS))
-        ids = lambda s: np.append(table[np.frombuffer(s.encode(), np.uint8)], SPECIALS.index("</s>"))
-        return _with_plateau(pack_ids(((x, np.array([len(x)])) for x in map(ids, mine(read_sequences(files)))), dict(header, maker="sequences"), out), out)
-    documents = lambda: read_programs(files) if bare(files[0]).endswith(PROGRAMS) else read_documents(files)
+    mine = lambda docs: (d for i,d in enumerate(two_at_least(docs, path)) if (i%every==0)==(split=="heldout"))
     def some(docs, n=0): # As many documents as `max_mb` allows
         for d in docs:
             if max_mb and n>max_mb*1e6: return
             n += sum(map(len, d))
             yield d
+    header = dict(maker="text", pack="stream", vocab_size=len(tokenizer), split=split)
+    if bare(files[0]).endswith(SEQUENCES):
+        table = np.zeros(128, np.int64); table[[ord(c) for c in LETTERS]] = N_SPECIALS+np.arange(len(LETTERS))
+        ids = lambda s: np.append(table[np.frombuffer(s.encode(), np.uint8)], SPECIALS.index("</s>"))
+        return _with_plateau(pack_ids(((x, np.array([len(x)])) for x in map(ids, mine(some(read_sequences(files))))), dict(header, maker="sequences"), out), out)
+    documents = lambda: read_programs(files) if bare(files[0]).endswith(PROGRAMS) else text_documents(files)
     own = open_tokenizer(_made(Path(out).parent/"tokenizer", digest([sha256(f) for f in files], len(tokenizer), max_mb),
-        lambda to: save_tokenizer(train_tokenizer((p for d in some(documents()) for p in d), len(tokenizer), strip_accents=False), to)))
+        lambda to: save_tokenizer(train_tokenizer((p for d in some(two_at_least(documents(), path)) for p in d), len(tokenizer), strip_accents=False), to)))
     return _with_plateau(pack_ids(encode_documents(mine(some(documents())), own), header, out), out)
 
 # %% ../nbs/09_corpora.ipynb #c036
@@ -259,8 +278,121 @@ def _from_folder(name):
 for name in FOLDERS: _from_folder(name)
 
 # %% ../nbs/09_corpora.ipynb #c038
+def _fault(file, e):
+    "An exception of somebody's file, in one sentence."
+    at = e.lineno if isinstance(e, SyntaxError) else next((t.lineno for t in reversed(traceback.extract_tb(e.__traceback__)) if t.filename==file), 0)
+    return EmbryoError(f"{file}{f', line {at}' if at else ''}: {type(e).__name__}: {' '.join((getattr(e, 'msg', '') or str(e)).split())}")
+
+def own_function(
+    function:str, # A file and the name of a function in it: mine.py:my_language
+    **settings, # What it will be called with, beside `rng` and `n_ids`
+): # The function
+    "Load a language from its file, and see that it takes what it will be given."
+    file,_,name = str(function).rpartition(":")
+    if not (file.endswith(".py") and name): raise EmbryoError(f"function is {function!r}; expected a Python file and the name of a function in it, as in mine.py:my_language")
+    if not Path(file).is_file(): raise EmbryoError(f"{file}: no such file; `function` names a Python file, relative to the profile, and a function in it")
+    try: found = runpy.run_path(file)
+    except Exception as e: raise _fault(file, e) from e
+    f = found[choose("function", name, [k for k,v in found.items() if inspect.isfunction(v)], where=file)]
+    try: inspect.signature(f).bind(**{"rng":None, "n_ids":1, **settings})
+    except TypeError as e: raise EmbryoError(f"{function}: {e}; it is called with rng, n_ids and the settings of its section") from None
+    return f
+
+# %% ../nbs/09_corpora.ipynb #c039
+def own_lines(
+    f, # From `own_function`
+    function:str, # Its name, for messages
+    rng, # Generator
+    n_ids:int, # Ids it may use
+    **settings, # The function's own
+): # Iterator of lines, each an (n,) int64 array of ids from 0
+    "Lines of a language, each checked."
+    try: lines = f(rng=rng, n_ids=n_ids, **settings)
+    except Exception as e: raise _fault(function.rpartition(":")[0], e) from e
+    if not hasattr(lines, "__iter__"): raise EmbryoError(f"{function} returned {lines!r}; expected lines of ids, from `yield` or in a list")
+    lines,k = iter(lines), 0
+    while True:
+        try: line = next(lines)
+        except StopIteration: return
+        except Exception as e: raise _fault(function.rpartition(":")[0], e) from e
+        k += 1
+        try: x = np.asarray(line)
+        except ValueError: x = np.empty((0, 0))                                          # rows of unequal length
+        says = f"{function}: line {k} is {' '.join(repr(line).split())[:60]}"
+        if x.ndim!=1 or not len(x) or x.dtype.kind not in "iu": raise EmbryoError(f"{says}; expected a list of whole numbers, at least one")
+        if not 0<=x.min()<=x.max()<n_ids: raise EmbryoError(f"{says} and has the id {x.max() if x.min()>=0 else x.min()}; expected 0 to {n_ids-1}, the ids of the table")
+        yield x.astype(np.int64)
+
+# %% ../nbs/09_corpora.ipynb #c041
+def own_floor(
+    f, # From `own_function`
+    function:str, # Its name, for messages
+    **settings, # What it is called with, `n_ids` among them
+)->dict: # all, stderr, kind; empty if nothing is known
+    "The floor that a language's author states."
+    if (nats := getattr(f, "floor", None)) is None: return {}
+    try: nats = nats(**settings) if callable(nats) else nats
+    except Exception as e: raise _fault(function.rpartition(":")[0], e) from e
+    if isinstance(nats, bool) or not isinstance(nats, (int, float, np.number)) or not 0<=nats<math.inf: raise EmbryoError(f"{function}: its floor is {nats!r}; expected nats, a number from 0")
+    return dict(all=float(nats), stderr=0., kind="stated")
+
+def make_function(data, out, seed, split, tokenizer, function, n_tokens=14_000_000, heldout_tokens=200_000, **settings):
+    "Lines of ids from a function of the reader's own, until there are `n_tokens`."
+    rows,wanted = len(tokenizer)-N_SPECIALS, n_tokens if split=="train" else heldout_tokens
+    settings = {"n_ids":rows, **settings}
+    for k,n,most in (("n_ids", settings["n_ids"], rows), (f"{split} tokens", wanted, math.inf)):
+        if isinstance(n, bool) or not isinstance(n, int) or not 1<=n<=most: raise EmbryoError(f"{function}: {k} is {n!r}; expected a whole number from 1{f' to {rows}, the ids of the table' if k=='n_ids' else ''}")
+    f = own_function(function, **settings)
+    known = own_floor(f, function, **settings)
+    def chunks(n=0):
+        part,size = [], 0
+        for x in own_lines(f, function, rng_for(Path(function).name, seed, split), **settings):
+            part.append(x); size += len(x); n += len(x)
+            if size>=CHUNK or n>=wanted:
+                yield np.concatenate(part)+N_SPECIALS, np.fromiter(map(len, part), np.int64)
+                part,size = [], 0
+            if n>=wanted: return
+        if not n: raise EmbryoError(f"{function}: gave no line at all; expected at least one")
+        if part: yield np.concatenate(part)+N_SPECIALS, np.fromiter(map(len, part), np.int64)
+    header = dict(maker=Path(function).name, source=sha256(function.rpartition(":")[0]), seed=seed, settings=settings, pack="line", vocab_size=len(tokenizer), split=split)
+    return _with_plateau(pack_ids(chunks(), header, out), out, **known)
+
+# %% ../nbs/09_corpora.ipynb #c044
+def l1_files(
+    name:str, # Name of an L1
+    data, # Data folder
+    split:str="train", # train or heldout
+    path="", # A file or folder of the reader's own
+    function:str="", # A function of the reader's own
+    folders=("wiki_en", "books_en"), # English: folders of the layout
+    **others, # Settings that name no files
+)->list: # Paths
+    "The files that an L1 is made from."
+    if function: return [Path(function.rpartition(":")[0])]
+    if path: return l1_sources(path)
+    if name=="english": return text_files(data, folders, split)
+    return l1_sources(Path(data)/FOLDERS[name]) if name in FOLDERS else []
+
+def check_l1(
+    name:str, # Name of an L1
+    spec:dict, # Its settings: the maker's own parameters
+    vocab_size:int=30_000, # Rows of the table, specials included
+    where:str="", # Where the settings were read, for the message
+):
+    "Refuse settings that cannot work."
+    own = {k: v for k,v in spec.items() if k not in ("n_tokens", "heldout_tokens")}
+    try:
+        if "function" in spec: own_function(**own); return
+        maker = make_text if "path" in spec else ARTIFICIAL.get(name) or L1S[choose("L1", name, L1S)]
+        given = ("data", "out", "seed", "split", "tokenizer", "probs", "vocab_size")     # what a profile cannot set here
+        accepted = [k for k in inspect.signature(maker).parameters if k not in given]
+        for k in spec: choose("setting", k, [*accepted, *(["heldout_tokens"] if maker in ARTIFICIAL.values() else [])])
+        if maker in ARTIFICIAL.values(): maker(1, vocab_size=vocab_size-N_SPECIALS, **{k[0]: k[3] for k in KINDS}[name], **own)
+    except (TypeError, ValueError) as e: raise EmbryoError(f"{where or name}: {e}") from None
+
+# %% ../nbs/09_corpora.ipynb #c046
 def make(
-    name:str, # Name in `L1S`, or any name with `path` = a text file
+    name:str, # Name in `L1S`, or any name with `path` = a file or `function` = file.py:function
     data, # Data folder
     out, # Corpora folder of the profile: ids go to out/<name>/<split>
     seed:int=0, # Names the draws of artificial L1s
@@ -270,16 +402,15 @@ def make(
     **params, # The maker's own parameters
 )->IdCorpus: # Memory-mapped
     "Make an L1, or open it when it has been made from the same sources and parameters."
-    maker = make_text if "path" in params else L1S[choose("L1", name, L1S)]
+    if "function" in params: own_function(**{k: v for k,v in params.items() if k not in ("n_tokens", "heldout_tokens")})
+    maker = make_text if "path" in params else make_function if "function" in params else L1S[choose("L1", name, L1S)]
     choose("split", split, ("train", "heldout"))
     tokenizer = tokenizer or english_tokenizer(data, out)
-    sources = []
-    if name=="english": sources = text_files(data, params.get("folders", ("wiki_en", "books_en")), split)
-    elif "path" in params: sources = l1_sources(params["path"])
-    elif name in FOLDERS: sources = l1_sources(Path(data)/FOLDERS[name])
-    elif name in ARTIFICIAL and not name.endswith("uniform"): params = dict(params, law=unigram_law(data, out, tokenizer))
+    sources = l1_files(name, data, split, **params)
+    if not sources and name in ARTIFICIAL and not name.endswith("uniform"): params = dict(params, law=unigram_law(data, out, tokenizer))
     law = params.get("law")
-    key = digest(name, seed, split, code, {k:v for k,v in params.items() if k not in ("law", "path")}, None if law is None else digest(law.tolist()), [sha256(f) for f in sources], tokenizer.backend_tokenizer.to_str())
+    named = {k: Path(v).name if k=="function" else v for k,v in params.items() if k not in ("law", "path")}  # a file is known by its content, wherever it lies
+    key = digest(name, seed, split, code, named, None if law is None else digest(law.tolist()), [sha256(f) for f in sources], tokenizer.backend_tokenizer.to_str())
     folder = Path(out)/name/split
     _made(folder, key, lambda to: maker(data, to, seed, split, tokenizer, **params))
     return open_ids(folder)

@@ -6,18 +6,18 @@
 __all__ = ['TOPICS', 'NOUNS', 'NAMES', 'ADJECTIVES', 'GRADABLE', 'ADVERBS', 'THINGS', 'VERBS', 'SYNONYMS', 'DOUBLING', 'GRADED',
            'nouns', 'verbs', 'by_sg', 'by_lemma', 'BE', 'HAVE', 'DO', 'topic_urns', 'name_urns', 'adjective_urns',
            'adverb_urns', 'CAST', 'NUMBERS', 'PRONOUNS', 'OLD_SG', 'OLD_PL', 'QUANT_SG', 'QUANT_PL', 'SCALES', 'VERY',
-           'COMPOUND', 'FRAMES', 'SIMPLE', 'MODALS', 'STATIVE', 'PLACE', 'LOC', 'REFLEXIVE', 'TOLD_AGAIN', 'BE_VERB',
-           'SEEM', 'COPULAR', 'SUBORDINATORS', 'CONJUNCTIONS', 'LIKING', 'KINDS', 'STORY_KINDS', 'AGAIN', 'UPOS',
-           'SCONJ', 'BE_FORMS', 'Dice', 'urn', 'plural', 'conjugate', 'degrees', 'Noun', 'Verb', 'entries', 'zipf',
-           'Urns', 'Tree', 'leaves', 'spans', 'Entity', 'Doc', 'new_person', 'adjective', 'entity', 'new_entity',
-           'choose_props', 'mention', 'role_of', 'number_of', 'in_focus', 'noun_phrase', 'named', 'another_adjective',
-           'modifiers', 'determiner', 'first_word', 'possessor', 'common', 'of_phrase', 'town', 'quantified', 'Event',
-           'draw_event', 'auxiliaries', 'inflect', 'verb_phrase', 'place_phrase', 'time_phrase', 'complements',
-           'objects', 'clause', 'subject', 'embedded', 'infinitive', 'relative', 'plain', 'copular', 'predicate',
-           'existential', 'sbar', 'subordinate', 'coordinate', 'fronted', 'quotation', 'opinion', 'retell', 'recap',
-           'question', 'answer', 'sentence', 'first_leaf', 'document', 'writing', 'next_sentence', 'new_section',
-           'text_of', 'detokenise', 'upos', 'annotate', 'roles', 'mentions', 'chains', 'draw_tree', 'Roll',
-           'TracingDice', 'told', 'forms_of', 'document_nats', 'text_entropy']
+           'PROSODY', 'JUDGING', 'COMPOUND', 'FRAMES', 'SIMPLE', 'MODALS', 'STATIVE', 'PLACE', 'LOC', 'REFLEXIVE',
+           'TOLD_AGAIN', 'BE_VERB', 'SEEM', 'COPULAR', 'SUBORDINATORS', 'CONJUNCTIONS', 'LIKING', 'KINDS',
+           'STORY_KINDS', 'AGAIN', 'UPOS', 'SCONJ', 'BE_FORMS', 'Dice', 'urn', 'plural', 'conjugate', 'degrees', 'Noun',
+           'Verb', 'entries', 'zipf', 'Urns', 'Tree', 'leaves', 'spans', 'Entity', 'Doc', 'new_person', 'adjective',
+           'entity', 'new_entity', 'choose_props', 'mention', 'role_of', 'number_of', 'in_focus', 'noun_phrase',
+           'named', 'another_adjective', 'degree', 'modifiers', 'determiner', 'first_word', 'possessor', 'common',
+           'of_phrase', 'town', 'quantified', 'Event', 'draw_event', 'auxiliaries', 'inflect', 'verb_phrase',
+           'place_phrase', 'time_phrase', 'complements', 'objects', 'clause', 'subject', 'embedded', 'infinitive',
+           'relative', 'plain', 'copular', 'predicate', 'existential', 'sbar', 'subordinate', 'coordinate', 'fronted',
+           'quotation', 'opinion', 'retell', 'recap', 'question', 'answer', 'sentence', 'first_leaf', 'document',
+           'writing', 'next_sentence', 'new_section', 'text_of', 'detokenise', 'upos', 'annotate', 'roles', 'mentions',
+           'chains', 'draw_tree', 'Roll', 'TracingDice', 'told', 'forms_of', 'document_nats', 'text_entropy']
 
 # %% ../nbs/01_grammar.ipynb #c002
 import math
@@ -116,8 +116,8 @@ ADJECTIVES = dict(
     thing="old new small little big large heavy red broken wooden black cheap white green round".split(),
     stuff="fresh cold hot sweet warm".split(),
     place="old small little big large quiet dark cold distant famous new".split(),
-    good="good wonderful beautiful great brilliant charming excellent delightful pleasant splendid superb lovely fine marvellous pretty elegant".split(),
-    bad="bad terrible dull ugly awful boring dreadful weak nasty horrible grim tedious clumsy miserable dismal shabby".split())
+    good="good wonderful beautiful great brilliant charming excellent delightful pleasant splendid superb lovely fine marvellous pretty elegant amazing fantastic lively graceful impressive admirable glorious perfect remarkable exciting".split(),
+    bad="bad terrible dull ugly awful boring dreadful weak nasty horrible grim tedious clumsy miserable dismal shabby hideous foul wretched vulgar tiresome painful mediocre annoying disappointing pathetic".split())
 
 GRADABLE = dict(person="old young tall kind brave happy clever rich proud", animal="old young big large small wild", place="old small large dark quiet", tool="old new heavy small large",
                 craft="old new heavy large small", food="fresh sweet warm small", cloth="old new warm large small")
@@ -370,7 +370,7 @@ def choose_props(doc:Doc):
 # %% ../nbs/01_grammar.ipynb #c040
 PRONOUNS = dict(m=("he", "him", "his"), f=("she", "her", "her"), n=("it", "it", "its"), p=("they", "them", "their"), I=("I", "me", "my"), you=("you", "you", "your"))
 OLD_SG,OLD_PL = urn([("the", 30), ("this", 3), ("that", 3)], 36), urn([("the", 30), ("these", 4), ("those", 3)], 37)
-QUANT_SG,QUANT_PL = urn([("every", 5), ("another", 3), ("no", 3), ("each", 3), ("any", 1)], 15), urn([("some", 5), ("all", 4), ("no", 2), ("many", 3)], 14)
+QUANT_SG,QUANT_PL = urn([("every", 5), ("another", 3), ("no", 3), ("each", 3)], 14), urn([("some", 5), ("all", 4), ("no", 2), ("many", 3)], 14)
 
 def mention(doc, e): e.seen = doc.n; doc.last[e.gender] = e
 
@@ -413,11 +413,23 @@ SCALES = "big large small little|old young new|hot cold warm fresh|black white r
 
 def another_adjective(doc:Doc, cls:str, first:str)->str: # or "" where none goes with the first
     "A second adjective that neither repeats nor contradicts the first."
+    if first in JUDGING: return doc.dice.pick([a for a in adjective_urns[JUDGING[first]] if a!=first])
     taken = next((s.split() for s in SCALES if first in s.split()), [first])
     left = [a for a in adjective_urns[cls if cls in ADJECTIVES else "thing"] if a not in taken and a!=first]
     return doc.dice.pick(left) if left else ""
 
-# %% ../nbs/01_grammar.ipynb #c044
+# %% ../nbs/01_grammar.ipynb #c045
+VERY = urn([("very", 4), ("really", 2), ("rather", 1)], 7)                               # degree before a noun; *so* and *too* stand in predicates only
+PROSODY = dict(good="truly wonderfully perfectly".split(), bad="terribly awfully hopelessly".split())
+JUDGING = {a: k for k in PROSODY for a in ADJECTIVES[k]}
+
+def degree(doc:Doc, a:str, words:list, p:float)->list:
+    "Perhaps a degree adverb for an adjective: one of `words`, with share `p`; before a judging one in half of the cases, mostly of its colour."
+    d = doc.dice
+    if a in JUDGING: return [Tree("RB", d.pick([w for w in PROSODY[JUDGING[a]] if w[:4]!=a[:4]] if d.roll()<.8 else words))] if d.roll()<.5 else []  # not *terribly terrible*
+    return [Tree("RB", d.pick(words))] if d.roll()<p else []
+
+# %% ../nbs/01_grammar.ipynb #c046
 def modifiers(doc:Doc, e:Entity, p:float)->list:
     "Adjectives, perhaps with a degree adverb, before the noun."
     d = doc.dice
@@ -425,13 +437,11 @@ def modifiers(doc:Doc, e:Entity, p:float)->list:
     if d.roll()>=p: return []
     a = e.adj or adjective(doc, e.noun.cls)
     if e.adj is None and d.roll()<.4: e.adj = a                                          # from now on its own
-    if d.roll()<.15: return [Tree("ADJP", [Tree("RB", d.pick(VERY)), Tree("JJ", a)])]
+    if deg := degree(doc, a, VERY, .15): return [Tree("ADJP", [*deg, Tree("JJ", a)])]
     if d.roll()<.12: return [Tree("ADJP", [Tree("JJ", a), Tree("CC", "and"), Tree("JJ", b)])] if (b := another_adjective(doc, e.noun.cls, a)) else [Tree("JJ", a)]
     return [Tree("JJ", a)]
 
-VERY = urn([("very", 4), ("really", 2), ("rather", 1)], 7)                               # degree before a noun; *so* and *too* stand in predicates only
-
-# %% ../nbs/01_grammar.ipynb #c045
+# %% ../nbs/01_grammar.ipynb #c047
 def determiner(doc:Doc, e:Entity, kids:list)->list:
     "What stands before the noun: nothing, an article, a demonstrative, a number or a possessor."
     d,new,many = doc.dice, e.seen<0, e.gender=="p"
@@ -446,7 +456,7 @@ def determiner(doc:Doc, e:Entity, kids:list)->list:
 
 def first_word(kids): return kids[0].kids if type(kids[0].kids) is str else first_word(kids[0].kids)
 
-# %% ../nbs/01_grammar.ipynb #c046
+# %% ../nbs/01_grammar.ipynb #c048
 def possessor(doc:Doc, own:Entity)->list:
     "A possessive pronoun where the subject is in focus, else somebody else's name with 's."
     role = role_of(doc, own)
@@ -458,7 +468,7 @@ def possessor(doc:Doc, own:Entity)->list:
     mention(doc, owner := doc.dice.pick(others))
     return [Tree("NP", [Tree("NNP", owner.name[0]), Tree("POS", "'s")], owner)]
 
-# %% ../nbs/01_grammar.ipynb #c047
+# %% ../nbs/01_grammar.ipynb #c049
 def common(doc:Doc, e:Entity, func:str)->Tree:
     "A phrase with a common noun, and what may follow it."
     d,new,many = doc.dice, e.seen<0, e.gender=="p"
@@ -474,7 +484,7 @@ def common(doc:Doc, e:Entity, func:str)->Tree:
 
 COMPOUND = dict(tool="stuff", food="food", text="music", cloth="animal", place="animal", craft="food")
 
-# %% ../nbs/01_grammar.ipynb #c048
+# %% ../nbs/01_grammar.ipynb #c050
 def of_phrase(doc:Doc, e:Entity)->Tree:
     "A prepositional phrase that belongs to the noun."
     d,r = doc.dice, doc.dice.roll()
@@ -488,15 +498,16 @@ def town(doc):
     name = doc.town if r<.5 else doc.land if r<.75 else d.pick(name_urns["town" if r<.9 else "land"])
     return Tree("NP", [Tree("NNP", name)], name)
 
-# %% ../nbs/01_grammar.ipynb #c049
+# %% ../nbs/01_grammar.ipynb #c051
 def quantified(doc:Doc, cls:str, func:str)->Tree:
-    "A phrase that speaks of nobody in particular: every farmer, no boats."
+    "A phrase that speaks of nobody in particular: every farmer, no boats. Only a subject is *no*: an object may stand in a negated clause."
     d,noun = doc.dice, doc.dice.pick(doc.urns.noun[cls])
-    if d.roll()<.6: return Tree(func, [Tree("DT", d.pick(QUANT_SG)), Tree("NN", noun.sg)])
-    q = d.pick(QUANT_PL)
+    free = lambda words: [q for q in words if q!="no" or func=="NP-SBJ"]
+    if d.roll()<.6: return Tree(func, [Tree("DT", d.pick(free(QUANT_SG))), Tree("NN", noun.sg)])
+    q = d.pick(free(QUANT_PL))
     return Tree(func, [Tree("JJ" if q=="many" else "DT", q), Tree("NNS", noun.pl)])
 
-# %% ../nbs/01_grammar.ipynb #c051
+# %% ../nbs/01_grammar.ipynb #c053
 class Event:
     "A meaning: verb, participants (entities), circumstances (words), and grammatical choices."
     __slots__ = ("verb", "subj", "obj", "to", "place", "prep", "time", "manner", "often", "neg", "tense", "modal", "perfect", "progressive", "passive", "by", "comp", "also")
@@ -510,7 +521,7 @@ class Event:
         "The same event with some parts changed."
         return Event(**{**{k: getattr(self, k) for k in self.__slots__}, **changes})
 
-# %% ../nbs/01_grammar.ipynb #c052
+# %% ../nbs/01_grammar.ipynb #c054
 FRAMES = urn([("act", 52), ("go", 11), ("rest", 13), ("give", 8), ("say", 9), ("want", 9)], 100)
 SIMPLE = urn([("act", 60), ("go", 15), ("rest", 17), ("give", 8)], 100)
 MODALS = zipf("will can would could must may should might".split())
@@ -547,7 +558,7 @@ def draw_event(
 STATIVE = "like love hate dislike see know think believe hear want".split()              # never progressive
 PLACE = "town"                                                                          # the document's town or country; any other string is a name
 
-# %% ../nbs/01_grammar.ipynb #c054
+# %% ../nbs/01_grammar.ipynb #c056
 def auxiliaries(
     ev:Event, # Modal, perfect, progressive, passive, negated
 )->tuple: # Lemmas of the auxiliaries, first to last, and the forms that follow each
@@ -560,7 +571,7 @@ def auxiliaries(
     if ev.neg and not chain and ev.verb.forms is not BE: chain.append("do"); forms.append("VB")
     return chain, forms
 
-# %% ../nbs/01_grammar.ipynb #c055
+# %% ../nbs/01_grammar.ipynb #c057
 def inflect(
     lemma_forms:dict, # Forms by Penn tag (`BE` for the verb be)
     form:str, # Penn tag, or "fin"
@@ -572,7 +583,7 @@ def inflect(
     tag = "VBD" if tense=="past" else "VBZ" if number=="s" else "VBP"
     return Tree(tag, lemma_forms[tense][number] if lemma_forms is BE else lemma_forms[tag])
 
-# %% ../nbs/01_grammar.ipynb #c056
+# %% ../nbs/01_grammar.ipynb #c058
 def verb_phrase(
     ev:Event, number:str, # Agreement of the subject
     main:dict, # Forms of the main verb
@@ -598,7 +609,7 @@ def verb_phrase(
     for i,aux in reversed(list(enumerate(made))): vp = Tree("VP", [aux, *(extra+often if i==0 else []), vp])
     return vp, verb
 
-# %% ../nbs/01_grammar.ipynb #c059
+# %% ../nbs/01_grammar.ipynb #c061
 LOC = urn([("in", 10), ("near", 4), ("at", 3), ("behind", 2), ("outside", 2), ("from", 1)], 22)
 
 def place_phrase(doc:Doc, e, goal=False, ev:Event=None)->Tree:
@@ -608,7 +619,7 @@ def place_phrase(doc:Doc, e, goal=False, ev:Event=None)->Tree:
     prep = Tree("IN", word)
     return Tree("PP-DIR" if goal else "PP-LOC", [prep, town(doc) if e==PLACE else Tree("NP", [Tree("NNP", e)], e) if type(e) is str else noun_phrase(doc, e)])
 
-# %% ../nbs/01_grammar.ipynb #c060
+# %% ../nbs/01_grammar.ipynb #c062
 def time_phrase(doc:Doc, time=True, ev:Event=None)->Tree:
     "When: on Monday, in May, in the morning, every year, now; *yesterday* only beside a simple past."
     d,r = doc.dice, doc.dice.roll()
@@ -621,7 +632,7 @@ def time_phrase(doc:Doc, time=True, ev:Event=None)->Tree:
     if r<.83: return Tree("NP-TMP", [Tree("NN", "yesterday" if ev and ev.tense=="past" and not (doc.depth or ev.modal or ev.perfect) else "today")])
     return Tree("ADVP-TMP", [Tree("RB", d.pick(adverb_urns["day"]))])
 
-# %% ../nbs/01_grammar.ipynb #c061
+# %% ../nbs/01_grammar.ipynb #c063
 def complements(doc:Doc, ev:Event, args:list, rel=None)->list:
     "What follows the verb, in order, with its roles; `rel` is an object that a relative pronoun already expressed."
     out,v = [], ev.verb
@@ -641,7 +652,7 @@ def complements(doc:Doc, ev:Event, args:list, rel=None)->list:
     if ev.comp and doc.subject is not None and not ev.passive: add("ARGM-PRP", infinitive(doc, doc.subject))
     return out
 
-# %% ../nbs/01_grammar.ipynb #c062
+# %% ../nbs/01_grammar.ipynb #c064
 REFLEXIVE = dict(m="himself", f="herself", n="itself", p="themselves", I="myself", you="yourself")
 
 def objects(doc:Doc, ev:Event)->Tree:
@@ -656,7 +667,7 @@ def objects(doc:Doc, ev:Event)->Tree:
     doc.last["p"] = None
     return both
 
-# %% ../nbs/01_grammar.ipynb #c063
+# %% ../nbs/01_grammar.ipynb #c065
 def clause(
     doc:Doc, ev:Event, preds:list, # Receives (verb token, lemma, [(role, node)])
 )->Tree: # S without final punctuation
@@ -674,7 +685,7 @@ def clause(
 
 TOLD_AGAIN = ("act", "give", "go")                                                       # frames that a later sentence can tell again or ask about
 
-# %% ../nbs/01_grammar.ipynb #c064
+# %% ../nbs/01_grammar.ipynb #c066
 def subject(doc:Doc, ev:Event, e:Entity)->tuple:
     "The subject and its agreement; now and then two people, or nobody in particular."
     r = doc.dice.roll()
@@ -684,12 +695,12 @@ def subject(doc:Doc, ev:Event, e:Entity)->tuple:
         return t, "p"
     if not doc.plain and not doc.explicit and doc.n and r<.03 and role_of(doc, e) not in ("I", "you"):
         t = quantified(doc, e.noun.cls, "NP-SBJ")
-        if t.kids[0].kids=="no": ev.neg = False                                          # one negation is enough
+        if t.kids[0].kids=="no": ev.neg,ev.often = False, None if ev.often=="never" else ev.often  # one negation is enough
         return t, "p" if t.kids[-1].label=="NNS" else "s"
     if e.noun.cls=="person": doc.theme = e
     return noun_phrase(doc, e, "NP-SBJ"), number_of(doc, e)
 
-# %% ../nbs/01_grammar.ipynb #c065
+# %% ../nbs/01_grammar.ipynb #c067
 def embedded(doc:Doc, ev:Event)->Tree:
     "The sentence that somebody says, or the infinitive that somebody wants."
     doc.depth += 1
@@ -701,7 +712,7 @@ def embedded(doc:Doc, ev:Event)->Tree:
     doc.depth -= 1
     return t
 
-# %% ../nbs/01_grammar.ipynb #c066
+# %% ../nbs/01_grammar.ipynb #c068
 def infinitive(doc:Doc, subj:Entity)->Tree:
     "What somebody wants, or does something for: *to* and a verb phrase."
     doc.depth += 1
@@ -712,7 +723,7 @@ def infinitive(doc:Doc, subj:Entity)->Tree:
     doc.depth -= 1
     return Tree("S", [Tree("VP", [Tree("TO", "to"), vp])])
 
-# %% ../nbs/01_grammar.ipynb #c067
+# %% ../nbs/01_grammar.ipynb #c069
 def relative(doc:Doc, core:Tree, e:Entity)->Tree:
     "A relative clause, full or short: *who helped Anna*, *helping Anna*, *that Anna bought*, *bought by Anna*."
     d,args = doc.dice, []
@@ -744,7 +755,7 @@ def relative(doc:Doc, core:Tree, e:Entity)->Tree:
     doc.subject,doc.depth,e.seen = keep[0], doc.depth-1, keep[2]
     return t
 
-# %% ../nbs/01_grammar.ipynb #c069
+# %% ../nbs/01_grammar.ipynb #c071
 BE_VERB,SEEM = Verb("be", "link", [], 1), [Verb(v, "link", [], 1) for v in ("seem", "become/became", "look", "remain")]
 BE_VERB.forms = BE
 
@@ -754,7 +765,7 @@ def plain(doc:Doc)->Tree:
     if not ev.passive and ev.subj.noun.cls=="person" and doc.dice.roll()<.06: ev.also = entity(doc, "person", (ev.subj, ev.obj, ev.to))
     return clause(doc, ev, doc.preds)
 
-# %% ../nbs/01_grammar.ipynb #c070
+# %% ../nbs/01_grammar.ipynb #c072
 def copular(doc:Doc, e:Entity=None, kind=None)->Tree:
     "Somebody or something is so, is somebody, or is somewhere."
     d = doc.dice
@@ -771,7 +782,7 @@ def copular(doc:Doc, e:Entity=None, kind=None)->Tree:
 
 COPULAR = "person person person animal place tool craft text food cloth music".split()
 
-# %% ../nbs/01_grammar.ipynb #c071
+# %% ../nbs/01_grammar.ipynb #c073
 def predicate(doc:Doc, e:Entity, r:float, number:str, args:list)->list:
     "What is said of the subject: an adjective, a role, a place."
     d = doc.dice
@@ -780,7 +791,7 @@ def predicate(doc:Doc, e:Entity, r:float, number:str, args:list)->list:
         t = Tree("ADJP-PRD", [Tree("JJR", d.pick(GRADED[cls])[0]), Tree("PP", [Tree("IN", "than"), noun_phrase(doc, other)])])
     elif r<.6:
         a = Tree("JJ", adjective(doc, e.noun.cls))
-        deg = [Tree("RB", d.pick(adverb_urns["degree"]))] if d.roll()<.4 else []
+        deg = degree(doc, a.kids, adverb_urns["degree"], .4)
         b = another_adjective(doc, e.noun.cls, a.kids) if d.roll()<.15 else ""
         t = Tree("ADJP-PRD", [a, Tree("CC", "and"), Tree("JJ", b)] if b else [*deg, a])
     elif r<.8 and number=="s" and e.noun.cls=="person":
@@ -794,7 +805,7 @@ def predicate(doc:Doc, e:Entity, r:float, number:str, args:list)->list:
     args.append(("ARG2", t))
     return [t]
 
-# %% ../nbs/01_grammar.ipynb #c072
+# %% ../nbs/01_grammar.ipynb #c074
 def existential(doc:Doc)->Tree:
     "There is something somewhere."
     d = doc.dice
@@ -807,7 +818,7 @@ def existential(doc:Doc)->Tree:
     doc.preds.append((verb, "be", [("ARG1", what), ("ARGM-LOC", where)]))
     return Tree("S", [ex, Tree("VP", [verb, what, where])])
 
-# %% ../nbs/01_grammar.ipynb #c074
+# %% ../nbs/01_grammar.ipynb #c076
 SUBORDINATORS = urn([(("because", "ARGM-CAU"), 5), (("when", "ARGM-TMP"), 6), (("while", "ARGM-TMP"), 4), (("after", "ARGM-TMP"), 4), (("before", "ARGM-TMP"), 4),
                      (("if", "ARGM-ADV"), 3), (("although", "ARGM-ADV"), 3), (("until", "ARGM-TMP"), 2)], 31)
 
@@ -820,7 +831,7 @@ def sbar(doc:Doc)->tuple:
     if word=="when": return Tree("SBAR-TMP", [Tree("WHADVP", [Tree("WRB", word)]), inner]), role
     return Tree("SBAR-"+role[5:], [Tree("IN", word), inner]), role
 
-# %% ../nbs/01_grammar.ipynb #c075
+# %% ../nbs/01_grammar.ipynb #c077
 def subordinate(doc:Doc)->Tree:
     "A main clause with a subordinate one before or after it."
     front = doc.dice.roll()<.35
@@ -834,7 +845,7 @@ def subordinate(doc:Doc)->Tree:
     mine[2].append((role, sub))
     return main
 
-# %% ../nbs/01_grammar.ipynb #c076
+# %% ../nbs/01_grammar.ipynb #c078
 def coordinate(doc:Doc)->Tree:
     "Two clauses joined by a conjunction, or two verb phrases of one subject."
     d = doc.dice
@@ -842,7 +853,7 @@ def coordinate(doc:Doc)->Tree:
     first = clause(doc, draw_event(doc, simple=True), doc.preds)
     cc = Tree("CC", d.pick(CONJUNCTIONS))
     who,subj = first.kids[0], None
-    if isinstance(who.ref, Entity) and who.ref.noun.cls in ("person", "animal") and d.roll()<.45: subj = who
+    if isinstance(who.ref, Entity) and who.ref.noun.cls in ("person", "animal") and d.roll()<.5 and not any(t.label=="MD" for t in leaves(first.kids[1])): subj = who  # not *may work and worked*
     if subj is None:
         t = Tree("S", [first, Tree(",", ","), cc, copular(doc) if d.roll()<.2 else clause(doc, draw_event(doc, simple=True), doc.preds)])
     else:
@@ -856,7 +867,7 @@ def coordinate(doc:Doc)->Tree:
 
 CONJUNCTIONS = urn([("and", 14), ("but", 5), ("or", 1)], 20)
 
-# %% ../nbs/01_grammar.ipynb #c077
+# %% ../nbs/01_grammar.ipynb #c079
 def fronted(doc:Doc)->Tree:
     "A linking adverb, a time or a place before the clause."
     d = doc.dice
@@ -872,7 +883,7 @@ def fronted(doc:Doc)->Tree:
     main.kids[:0] = [front, Tree(",", ",")]
     return main
 
-# %% ../nbs/01_grammar.ipynb #c078
+# %% ../nbs/01_grammar.ipynb #c080
 def quotation(doc:Doc)->Tree:
     "Somebody speaks: inside the quotation *I* is the speaker and *you* the hearer."
     d,known = doc.dice, [p for p in doc.people if p.seen>=0]
@@ -889,13 +900,13 @@ def quotation(doc:Doc)->Tree:
     doc.preds.append((verb, "say", [("ARG1", inner), ("ARG0", who)]))
     return Tree("S", [Tree("``", "``"), inner, Tree(",", ","), Tree("''", "''"), who, Tree("VP", [verb])])
 
-# %% ../nbs/01_grammar.ipynb #c080
+# %% ../nbs/01_grammar.ipynb #c082
 LIKING = dict(good=[by_lemma[v] for v in ("love", "like", "admire")], bad=[by_lemma[v] for v in ("hate", "dislike")])
 
 def opinion(doc:Doc)->Tree:
     "Somebody likes something, because it is so."
     d = doc.dice
-    mood = doc.mood if d.roll()<.8 else d.pick(["good", "bad"])
+    mood = doc.mood if d.roll()<.9 else d.pick(["good", "bad"])
     subj = entity(doc, "person")
     ev = Event(d.pick(LIKING[mood]), subj, obj=entity(doc, d.pick(COPULAR), (subj,)), tense=doc.tense)
     doc.depth += 1
@@ -903,7 +914,8 @@ def opinion(doc:Doc)->Tree:
     mine,args,be = doc.preds[-1], [], Event(BE_VERB, ev.obj, tense=doc.tense)
     who = noun_phrase(doc, ev.obj, "NP-SBJ")
     adj = [Tree("JJ", d.pick(adjective_urns[mood]))]
-    if d.roll()<.3: adj += [Tree("CC", "and"), Tree("JJ", d.pick([a for a in adjective_urns[mood] if a!=adj[0].kids]))]
+    if d.roll()<.5: adj += [Tree("CC", "and"), Tree("JJ", d.pick([a for a in adjective_urns[mood] if a!=adj[0].kids]))]
+    else: adj[:0] = degree(doc, adj[0].kids, adverb_urns["degree"], 0)
     prd = Tree("ADJP-PRD", adj)
     vp,verb = verb_phrase(be, number_of(doc, ev.obj), BE, lambda: [prd], args)
     doc.depth -= 1
@@ -913,7 +925,7 @@ def opinion(doc:Doc)->Tree:
     main.kids[1].kids.append(sub)
     return main
 
-# %% ../nbs/01_grammar.ipynb #c082
+# %% ../nbs/01_grammar.ipynb #c084
 def retell(doc:Doc, ev:Event, passive:bool)->Tree:
     "The event once more: participants by name or noun, no circumstances but a known place."
     doc.explicit,doc.depth = True, doc.depth+1
@@ -922,7 +934,7 @@ def retell(doc:Doc, ev:Event, passive:bool)->Tree:
     doc.explicit,doc.depth = False, doc.depth-1
     return t
 
-# %% ../nbs/01_grammar.ipynb #c083
+# %% ../nbs/01_grammar.ipynb #c085
 def recap(doc:Doc)->Tree:
     "So the boat was bought by Anna."
     ev = doc.recent
@@ -932,7 +944,7 @@ def recap(doc:Doc)->Tree:
     main.kids[:0] = [front, Tree(",", ",")]
     return main
 
-# %% ../nbs/01_grammar.ipynb #c084
+# %% ../nbs/01_grammar.ipynb #c086
 def question(doc:Doc)->Tree:
     "Ask about the last event: who, what, where, or whether; the next sentence answers."
     d,ev = doc.dice, doc.recent
@@ -964,7 +976,7 @@ def question(doc:Doc)->Tree:
     doc.preds.append((verb, ev.verb.lemma, args))
     return t
 
-# %% ../nbs/01_grammar.ipynb #c085
+# %% ../nbs/01_grammar.ipynb #c087
 def answer(doc:Doc)->Tree:
     "The answer in a full sentence."
     (ev,slot),doc.asked = doc.asked, None
@@ -972,8 +984,8 @@ def answer(doc:Doc)->Tree:
     if slot=="whether": t.kids[:0] = [Tree("INTJ", [Tree("UH", "yes")]), Tree(",", ",")]
     return t
 
-# %% ../nbs/01_grammar.ipynb #c086
-KINDS = urn([(plain, 32), (copular, 13), (existential, 3), (subordinate, 12), (coordinate, 14), (fronted, 12), (opinion, 6)], 92)
+# %% ../nbs/01_grammar.ipynb #c088
+KINDS = urn([(plain, 32), (copular, 13), (existential, 3), (subordinate, 12), (coordinate, 14), (fronted, 12), (opinion, 16)], 102)
 STORY_KINDS = KINDS+[quotation]*25
 AGAIN = urn([(recap, 3), (question, 4)], 7)
 
@@ -997,7 +1009,7 @@ def first_leaf(t):
     while type(t.kids) is not str: t = t.kids[1] if t.kids[0].label=="``" else t.kids[0]
     return t
 
-# %% ../nbs/01_grammar.ipynb #c087
+# %% ../nbs/01_grammar.ipynb #c089
 def document(
     dice:Dice, # Source of chance
     story:bool=False, # A first-person narrator and dialogue
@@ -1010,7 +1022,7 @@ def document(
     for _ in writing(doc, sections, tell): pass
     return doc
 
-# %% ../nbs/01_grammar.ipynb #c088
+# %% ../nbs/01_grammar.ipynb #c090
 def writing(doc:Doc, sections:int, tell):
     "Write a document sentence by sentence; yields each as (tree, predicates)."
     start = lambda doc: copular(doc, doc.people[0], .7)
@@ -1023,7 +1035,7 @@ def writing(doc:Doc, sections:int, tell):
                 yield paragraph[-1]
             doc.paragraphs.append(paragraph)
 
-# %% ../nbs/01_grammar.ipynb #c089
+# %% ../nbs/01_grammar.ipynb #c091
 def next_sentence(doc:Doc, tell, kind):
     "A sentence of the document, or a fact; a question is answered first."
     if tell is None or kind or doc.asked or doc.dice.roll()>=.12: return sentence(doc, kind)
@@ -1032,7 +1044,7 @@ def next_sentence(doc:Doc, tell, kind):
     doc.n,doc.recent = doc.n+1, None
     return made
 
-# %% ../nbs/01_grammar.ipynb #c090
+# %% ../nbs/01_grammar.ipynb #c092
 def new_section(doc:Doc):
     "The hero stays, some of the others go, and the things of the last section are forgotten."
     doc.people[1:] = [p for p in doc.people[1:] if doc.dice.roll()<.5]
@@ -1042,7 +1054,7 @@ def new_section(doc:Doc):
     choose_props(doc)
     doc.town = doc.dice.pick(name_urns["town"])
 
-# %% ../nbs/01_grammar.ipynb #c091
+# %% ../nbs/01_grammar.ipynb #c093
 def text_of(
     tree:Tree, # A sentence
 )->str: # As one would print it
@@ -1051,7 +1063,7 @@ def text_of(
 
 def detokenise(words): return " ".join(words).replace(" ,", ",").replace(" .", ".").replace(" ?", "?").replace(" 's", "'s").replace("`` ", '"').replace(" ''", '"')
 
-# %% ../nbs/01_grammar.ipynb #c094
+# %% ../nbs/01_grammar.ipynb #c096
 UPOS = dict(NN="NOUN", NNS="NOUN", NNP="PROPN", JJ="ADJ", RB="ADV", IN="ADP", DT="DET", CC="CCONJ", PRP="PRON", MD="AUX", TO="PART", CD="NUM", RP="ADP", EX="PRON", WDT="PRON", WP="PRON",
             WRB="ADV", POS="PART", PDT="DET", JJR="ADJ", JJS="ADJ", UH="INTJ") | {"PRP$": "PRON", "WP$": "PRON", ".": "PUNCT", ",": "PUNCT", "``": "PUNCT", "''": "PUNCT"}
 SCONJ = {s for (s,_) in SUBORDINATORS}|{"that"}
@@ -1064,7 +1076,7 @@ def upos(token, verb_ids):
 
 BE_FORMS = {"be", "been", "being", "am", "is", "are", "was", "were"}
 
-# %% ../nbs/01_grammar.ipynb #c095
+# %% ../nbs/01_grammar.ipynb #c097
 def annotate(
     tree:Tree, preds:list, # A sentence
     top:str="TOP", # Label of the root
@@ -1079,7 +1091,7 @@ def annotate(
     return dict(text=text_of(tree), tokens=[word(t) for t in toks], upos=[upos(t, verb_ids) for t in toks], xpos=[t.label for t in toks], head=None, deprel=None,
                 tree=f"({top} {bracket(tree)})", constituents=[[i, j, label(t.label)] for i,j,t in where.values() if type(t.kids) is not str]+[[0, len(toks), top]])
 
-# %% ../nbs/01_grammar.ipynb #c096
+# %% ../nbs/01_grammar.ipynb #c098
 def roles(
     tree:Tree, preds:list, # A sentence
 )->list: # One {predicate, lemma, roleset, args} for each verb, left to right
@@ -1091,7 +1103,7 @@ def roles(
         out.append(dict(predicate=i, lemma=lemma, roleset=lemma+".01", args=[list(a) for a in sorted(found)]))
     return sorted(out, key=lambda p: p["predicate"])
 
-# %% ../nbs/01_grammar.ipynb #c097
+# %% ../nbs/01_grammar.ipynb #c099
 def mentions(
     doc:Doc, # A written document
 )->list: # (start, end, entity, tree), token positions in the document, in the order in which they end
@@ -1103,7 +1115,7 @@ def mentions(
         base += where[id(tree)][1]
     return sorted(out, key=lambda m: (m[1], -m[0]))
 
-# %% ../nbs/01_grammar.ipynb #c098
+# %% ../nbs/01_grammar.ipynb #c100
 def chains(
     doc:Doc, # A written document
 )->list: # Clusters of two or more [start, end)
@@ -1112,7 +1124,7 @@ def chains(
     for i,j,e,_ in mentions(doc): by.setdefault(e if type(e) is str else id(e), []).append([i, j])
     return sorted(sorted(c) for c in by.values() if len(c)>1)
 
-# %% ../nbs/01_grammar.ipynb #c100
+# %% ../nbs/01_grammar.ipynb #c102
 def draw_tree(
     tree:Tree, preds:list=(), # A sentence
     ax=None, # Matplotlib axes; default: new ones
@@ -1139,7 +1151,7 @@ def draw_tree(
     ax.set(xlim=(-.7, len(toks)-.3), ylim=(-1.7-.8*len(preds), level(tree)+.5)); ax.axis("off"); ax.set_title("Micro world, generated; no evidence about English", fontsize=7, color="0.4")
     return ax
 
-# %% ../nbs/01_grammar.ipynb #c106
+# %% ../nbs/01_grammar.ipynb #c108
 class Roll(float):
     "A number in [0, 1) that remembers what it was compared with."
     lo,hi = 0., 1.
@@ -1151,7 +1163,7 @@ class Roll(float):
     __ge__ = __gt__
     def nats(self): return -math.log(self.hi-self.lo)
 
-# %% ../nbs/01_grammar.ipynb #c107
+# %% ../nbs/01_grammar.ipynb #c109
 class TracingDice(Dice):
     "Dice that keep account of every roll and every word drawn."
     def __init__(self, *name):
@@ -1167,7 +1179,7 @@ class TracingDice(Dice):
         return x
     def nats(self): return sum(r.nats() for r in self.rolls)+sum(n for _,n,_ in self.picks)
 
-# %% ../nbs/01_grammar.ipynb #c108
+# %% ../nbs/01_grammar.ipynb #c110
 def told(
     x, items, # What was drawn, from which urn
     known, # Nouns of the document that exist already, by singular
@@ -1179,7 +1191,7 @@ def told(
     else: left = 0
     return math.log(left/items.count(x)) if left else 0.
 
-# %% ../nbs/01_grammar.ipynb #c110
+# %% ../nbs/01_grammar.ipynb #c112
 def forms_of(x)->list:
     "The words in which a drawn thing can appear."
     return [x.lower()] if type(x) is str else [x.sg, x.pl] if type(x) is Noun else list(x.forms.values()) if type(x) is Verb else []
@@ -1208,7 +1220,7 @@ def document_nats(
     least = sum(m*dice.picks[k][2]*.9*hidden**(m-1) for k,m in mentions.items())
     return dice.nats(), least, total, words
 
-# %% ../nbs/01_grammar.ipynb #c111
+# %% ../nbs/01_grammar.ipynb #c113
 def text_entropy(
     documents:int=60, # Monte-Carlo sample
     seed:int=0, # Of the sample

@@ -516,12 +516,12 @@ def verdict(
 # %% ../nbs/04_microtasks.ipynb #c058
 def sst2(
     dice:Dice, n:int, # How many
-    unseen:float=0., # Share of sentences with the adjectives that training does not have
+    unseen:bool=False, # From the adjectives that training does not have
 )->list: # Lines: sentence, label
     "SST-2: opinions, lower case, spaced tokens, as in the published files."
-    out,halves = opened("SST-2", n, "sentence", "label"), (judging(False), judging(True))
+    out,words = opened("SST-2", n, "sentence", "label"), judging(unseen)
     for i in range(n):
-        words,r,good = halves[dice.chance(unseen)], dice.roll(), i%2==0
+        r,good = dice.roll(), i%2==0
         main = verdict(dice, good, words)
         if r<.07: main = verdict(dice, not good, words)+[",", "but"]+main
         elif r<.14: main = ["although"]+verdict(dice, not good, words)+[","]+main
@@ -592,7 +592,7 @@ def squad(
 # %% ../nbs/04_microtasks.ipynb #c066
 TASKS = {
     "CoLA":  dict(train=(cola, 2500), dev=(cola, 1000)),
-    "SST-2": dict(train=(sst2, 2500), dev=(partial(sst2, unseen=.5), 1000)),
+    "SST-2": dict(train=(sst2, 2500), dev=(partial(sst2, unseen=True), 1000)),
     "MRPC":  dict(train=(mrpc, 3000), dev=(mrpc, 1000)),
     "STS-B": dict(train=(stsb, 3000), dev=(stsb, 1000)),
     "QQP":   dict(train=(qqp, 3000), dev=(qqp, 1000)),

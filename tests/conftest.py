@@ -49,13 +49,15 @@ length = 32
 warmup = 2
 save = 3
 heldout_batches = 2
+[pretrain.english-stage]
+steps = 4
 [finetune.default]
 epochs = 1
 max_length = 64
 [results.p2_table1]
 template = "finetune"
 family = ["roberta"]
-l1 = ["none", "zipf", "klingon"]
+l1 = ["none", "zipf", "klingon", "zipf+english"]
 task = ["STS-B"]
 [results.p2_transfer]
 template = "appendix"

@@ -11,7 +11,7 @@ def refused(result, *words):
     for w in words: assert w in err, (w, err)
 
 def test_missing_data_folder(run, tmp_path): refused(run("embryo_run", "--profile", "open", "--data", tmp_path/"nowhere"), "nowhere: no such data folder", "DATA=")
-def test_no_data_folder(run): refused(run("embryo_plan", "--profile", "open"), "give DATA=/path/to/data")
+def test_no_data_folder(run): refused(run("embryo_run", "--profile", "open"), "give DATA=/path/to/data")
 def test_unknown_profile(run): refused(run("embryo_run", "--profile", "mirco"), "unknown profile 'mirco'; did you mean micro")
 def test_unknown_family(run): refused(run("embryo_pretrain", "--family", "robreta"), "did you mean roberta")
 def test_unknown_l1(run): refused(run("embryo_corpus", "nesting-zpif"), "did you mean nesting-zipf")

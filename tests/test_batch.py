@@ -19,7 +19,7 @@ def test_kill_resume_noop_and_change(run, tiny, tmp_path):
     after = done(tmp_path)
     assert all(after[k]==v for k,v in before.items()), "a finished node was run again"
     assert "klingon" in (tmp_path/"figures/tiny/p2_table1.md").read_text()               # the README's promise: a text file becomes a row of the table
-    assert (tmp_path/"papermill_runs/tiny/rows.csv").is_file() and (tmp_path/"figures/tiny/p2_table1.png").is_file() and (tmp_path/"papermill_runs/tiny/appendix/p2_transfer.ipynb").is_file()
+    assert (tmp_path/"papermill_runs/tiny/rows.csv").is_file() and (tmp_path/"figures/tiny/p2_table1.png").is_file() and (tmp_path/"figures/tiny/p2_table6.md").is_file() and (tmp_path/"papermill_runs/tiny/appendix/p2_transfer.ipynb").is_file()
     table = (tmp_path/"figures/tiny/p2_table1.csv").read_bytes()
 
     code,out,err = run("embryo_run", "--profile", tiny)                                 # nothing to do
@@ -29,7 +29,7 @@ def test_kill_resume_noop_and_change(run, tiny, tmp_path):
     tiny.write_text(tiny.read_text().replace("epochs = 1", "epochs = 2"))                # a longer fine-tuning
     code,out,err = run("embryo_plan", "--profile", tiny)
     changed = {l.split()[-1] for l in out.splitlines() if l.startswith("changed")}
-    assert changed=={"finetune/roberta-none-s0", "finetune/roberta-zipf-s0", "finetune/roberta-klingon-s0", "rows/all", "p2_transfer/appendix"}, changed
+    assert changed=={"finetune/roberta-none-s0", "finetune/roberta-zipf-s0", "finetune/roberta-klingon-s0", "finetune/roberta-zipf+english-s0", "rows/all", "p2_transfer/appendix"}, changed
     code,out,err = run("embryo_run", "--profile", tiny, timeout=400)
     assert code==0, err
     again = done(tmp_path)
