@@ -191,7 +191,7 @@ def test_fine_tuning_starts_from_a_transplant(lab, series, ids, tmp_path):
     rows = finetune(s.load(4), "RTE", read_task(lab["data"]+"/glue", "RTE"), FinetuneConfig(epochs=1, max_length=64, max_train=32))
     assert rows["value"].notna().all()
 
-STAGE = PretrainConfig(steps=9, batch=4, length=32, lr=1e-2, warmup=2, save=3, heldout_batches=2, weight_decay=.1)
+STAGE = PretrainConfig(steps=9, batch=8, length=32, lr=1e-2, warmup=2, save=3, heldout_batches=8, weight_decay=.1)
 FREE = {"albert": ("albert.embeddings.word_embeddings.", "predictions."), "roberta": ("roberta.embeddings.word_embeddings.", "lm_head.")} # by hand, not by `parts`
 
 @pytest.mark.parametrize("family", ["albert", "roberta"])
