@@ -22,6 +22,7 @@ from .models import FAMILIES
 from .pretrain import PretrainConfig
 from .transplant import ARM, STAGE
 from .downstream import PAPER, FinetuneConfig, plan
+from .squad import PAPER_SQUAD, TASK as SQUAD
 from .figures import P2_AVERAGE, P2_TABLE1, P2_TASKS, need, p2_order, printed, seed_scores, started_from, transfer_data
 
 # %% ../nbs/16b_transfer.ipynb #c005
@@ -523,7 +524,7 @@ def finetuning(
 )->dict: # Fields of FinetuneConfig
     "Settings of one task: a paper's, if the profile names one, then the profile's own."
     f = profile.get("finetune", {})
-    printed = asdict(PAPER[choose("paper", f["paper"], PAPER, where="[finetune]")][task]) if "paper" in f else {}
+    printed = asdict(PAPER_SQUAD if task==SQUAD else PAPER[choose("paper", f["paper"], PAPER, where="[finetune]")][task]) if "paper" in f else {}
     return printed | f.get("default", {}) | f.get(task, {})
 
 # %% ../nbs/16b_transfer.ipynb #c056
