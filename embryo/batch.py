@@ -316,8 +316,8 @@ class Plan:
                     pre,source = ([], self.given(f)) if f in self.p.get("series", {}) else ([self.pretrain(f, l1, seed)], "")
                     all_steps = open_series(source).steps if source else self.steps(f, l1, "all")
                     chosen = spec.get("step", "all" if template=="examine" else "last")
-                    steps = {"all":all_steps, "last":all_steps[-1:]}.get(chosen) if isinstance(chosen, str) else list(chosen)
-                    if steps is None: raise EmbryoError(f"{self._where(f'results.{result}')}: step {chosen!r}; expected all, last or a list of steps")
+                    steps = {"all":all_steps, "last":all_steps[-1:]}.get(chosen) if isinstance(chosen, str) else checkpoint_steps(chosen, chosen[-1][1]) if isinstance(chosen[0], list) else list(chosen)
+                    if steps is None: raise EmbryoError(f"{self._where(f'results.{result}')}: step {chosen!r}; expected all, last, a list of steps, or of pairs [every, until]")
                     for k in steps:
                         if k not in all_steps: raise EmbryoError(f"{self._where(f'results.{result}')}: step {k} of {f}-{l1} is not saved; {'it has' if source else 'its saving plan makes'} {', '.join(map(str, all_steps))}")
                     make = self.examine if template=="examine" else self.finetune

@@ -1,7 +1,8 @@
 """embryo_fetch against a hub on this machine: the layout, what a kill leaves, what the network and the hub can do to it."""
-import gzip, json, os, re, shutil, signal, subprocess, sys
+import gzip, json, os, re, shutil, signal, subprocess, sys, zipfile
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq, pytest
+from embryo.annotations import read_folder
 from embryo.core import EmbryoError, read_json, sha256
 from embryo.corpora import read_documents, text_files
 from embryo.downstream import TASKS, read_task
@@ -218,3 +219,121 @@ def test_lama_from_hub_and_from_files(other, tmp_path):
     files = [{k: gzip.decompress(v) for k,v in content(d).items() if "MANIFEST" not in k} for d in (a, b)]
     assert files[0]==files[1] and set(files[0])=={"lama/relations.jsonl.gz", "lama/TREx/P19.jsonl.gz", "lama/TREx_other/P1001.jsonl.gz"}
     assert json.loads(files[0]["lama/TREx/P19.jsonl.gz"].splitlines()[0])==facts[0]
+
+TEMPLATES = [dict(relation=p, template="[X] is [Y] .", label="l", description="d", type="N-1") for p in ("P19", "P1001")]
+FACTS = [dict(uuid=f"u{i%5}", obj_uri="Q1", obj_label="Paris", sub_uri=f"Q{i}", sub_label=f"S{i}", predicate_id=p, evidences=[dict(masked_sentence="x")]) for p in ("P19", "P1001") for i in range(6)]  # the last uuid repeats the first
+
+def lama_archive(path, facts=FACTS, templates=TEMPLATES, prefix="data/", **more):
+    "An archive in the layout of LAMA's data.zip, with files of its other parts."
+    lines = lambda rows: "".join(json.dumps(r)+"\n" for r in rows)
+    files = {f"{prefix}relations.jsonl": lines(templates), f"{prefix}Google_RE/place_of_birth_test.jsonl": "{}\n", f"{prefix}Squad/test.jsonl": "{}\n"}
+    for p in sorted({f["predicate_id"] for f in facts}): files[f"{prefix}TREx/{p}.jsonl"] = lines([f for f in facts if f["predicate_id"]==p])
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        for n,text in {**files, **more}.items(): z.writestr(n, text)
+    return path
+
+def fetch_lama(tmp_path, source, out="d"): return fetch(tmp_path/out, "lama", {"lama": str(source)}, progress=False)
+
+def test_lama_archive(tmp_path):
+    "The zip and its unpacked folder give the same files; every fact stays, with its fields."
+    z = lama_archive(tmp_path/"data.zip")
+    a = fetch_lama(tmp_path, z, "a")
+    shutil.unpack_archive(z, tmp_path/"unpacked")
+    b = fetch_lama(tmp_path, tmp_path/"unpacked", "b")
+    texts = [{k: gzip.decompress(v) for k,v in content(d).items() if "MANIFEST" not in k} for d in (a, b)]
+    assert texts[0]==texts[1] and set(texts[0])=={"lama/relations.jsonl.gz", "lama/TREx/P19.jsonl.gz", "lama/TREx_other/P1001.jsonl.gz"}
+    keep = ("predicate_id", "sub_label", "obj_label", "sub_uri", "obj_uri", "uuid")
+    assert [json.loads(l) for l in texts[0]["lama/TREx/P19.jsonl.gz"].splitlines()]==[{k: f[k] for k in keep} for f in FACTS if f["predicate_id"]=="P19"]
+    e = read_json(a/"MANIFEST.json")[0]
+    assert e["totals"]["rows"]==len(FACTS)+2 and "BY-NC" in e["licence"] and e["sources"][0]["repository"]=="files of the user"
+    assert all(sha256(a/f["path"])==f["sha256"] for f in e["files"])
+    before = {p: (a/p).stat().st_mtime_ns for p in content(a)}
+    fetch_lama(tmp_path, z, "a")
+    assert {p: (a/p).stat().st_mtime_ns for p in content(a)}==before                     # nothing is made again
+    (a/"lama/TREx/P19.jsonl.gz").write_bytes(b"damaged"); fetch_lama(tmp_path, z, "a")
+    assert gzip.decompress((a/"lama/TREx/P19.jsonl.gz").read_bytes())==texts[0]["lama/TREx/P19.jsonl.gz"]
+    fetch_lama(tmp_path, lama_archive(z, FACTS[:3], TEMPLATES), "a")                     # another archive: another folder
+    assert read_json(a/"MANIFEST.json")[0]["totals"]["rows"]==3+2 and not (a/"lama/TREx_other").exists() or not list((a/"lama/TREx_other").iterdir())
+
+@pytest.mark.parametrize("change,message", [
+    (dict(obj_label=None), r"data.zip, data/TREx/P19.jsonl, line 2: obj_label is None; expected text"), (dict(sub_label=" "), "line 2: sub_label is ' '"), (dict(sub_uri=7), "line 2: sub_uri is 7; expected text or nothing")])
+def test_lama_line_by_line(tmp_path, change, message):
+    with pytest.raises(EmbryoError, match=message): fetch_lama(tmp_path, lama_archive(tmp_path/"data.zip", [FACTS[0], FACTS[1]|change]))
+    assert not (tmp_path/"d/MANIFEST.json").exists() and not (tmp_path/"d/lama").exists()
+
+@pytest.mark.parametrize("more,message", [
+    ({"data/TREx/P20.jsonl": json.dumps(FACTS[0])+"\n"}, "P20.jsonl, line 1: predicate_id 'P19' in the file of P20"), ({"data/TREx/P20.jsonl": "[1]\n"}, "P20.jsonl, line 1: not a JSON object"),
+    ({"data/TREx/P20.jsonl": '{"uuid": '}, "P20.jsonl, line 1: not JSON"), ({"data/TREx/P20.jsonl": b"\xff\n"}, "P20.jsonl, line 1: byte 0xff is not UTF-8"),
+    ({"data/TREx/P20.jsonl": json.dumps(dict(FACTS[0], predicate_id="P20"))}, "facts of P20 without a template"), ({"data/relations.jsonl": '{"relation": "P19", "template": "[X]"}'}, r"relations.jsonl, line 1: relation 'P19' with the template '\[X\]'"),
+    ({"data/TREx/../../P20.jsonl": "{}"}, "leads out of its folder"), ({"/etc/TREx/P20.jsonl": "{}"}, "leads out of its folder"), ({"data\\TREx\\..\\P20.jsonl": "{}"}, "leads out of its folder")])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_lama_bad_archive(tmp_path, more, message):
+    with pytest.raises(EmbryoError, match=message) as e: fetch_lama(tmp_path, lama_archive(tmp_path/"data.zip", **more))
+    assert "\n" not in str(e.value) and not (tmp_path/"d/lama").exists() and not list(tmp_path.rglob("P20*"))
+
+def test_lama_that_is_no_archive(tmp_path):
+    whole = lama_archive(tmp_path/"data.zip").read_bytes()
+    (tmp_path/"data.zip").write_bytes(whole[:-100])
+    with pytest.raises(EmbryoError, match="data.zip: not a zip archive that can be read"): fetch_lama(tmp_path, tmp_path/"data.zip")
+    at = whole.index(b"P19.jsonl")+9
+    (tmp_path/"data.zip").write_bytes(whole[:at]+bytes(20)+whole[at+20:])
+    with pytest.raises(EmbryoError, match="TREx/P19.jsonl, after line 0: damaged"): fetch_lama(tmp_path, tmp_path/"data.zip")
+    with pytest.raises(EmbryoError, match="none.zip: no such folder or archive"): fetch_lama(tmp_path, tmp_path/"none.zip")
+    (tmp_path/"empty").mkdir()
+    with pytest.raises(EmbryoError, match="empty: expected TREx/P"): fetch_lama(tmp_path, tmp_path/"empty")
+
+def gold(doc, words, end=True): return f"#begin document ({doc}); part 000\n"+"".join(f"{doc}   0   {i}   {w}   NN   {'(TOP(NP*' if i==0 else '*'}{'))' if i==len(words)-1 else ''}   -   -   -   -   *   {'(0)' if i==0 else '-'}\n" for i,w in enumerate(words))+("\n#end document\n" if end else "")
+
+def ontonotes(root, languages=("english", "chinese")):
+    for part in ("train", "development", "test", "conll-2012-test"):
+        for language in languages:
+            for k in range(3):
+                f = root/f"v4/data/{part}/data/{language}/annotations/nw/a/{k}.v4_gold_conll"
+                f.parent.mkdir(parents=True, exist_ok=True)
+                f.write_text(gold(f"nw/a/{k}", [part, language, str(k)][:k+1]))
+                f.with_suffix(".v4_gold_skel").write_text("skeleton"); f.with_suffix(".v4_auto_conll").write_text("automatic")
+    return root
+
+def fetch_ontonotes(tmp_path, source, out="d"): return fetch(tmp_path/out, "probing_ontonotes", {"probing_ontonotes": str(source)}, progress=False)
+
+def test_ontonotes(tmp_path):
+    "One file a part, nothing changed, and what the readers find there is what they find in the release."
+    root = ontonotes(tmp_path/"release")
+    out = fetch_ontonotes(tmp_path, root)
+    assert set(content(out))=={"MANIFEST.json", *(f"probing_ontonotes/{s}.conll.gz" for s in ("train", "dev", "test"))}
+    files = sorted((root/"v4/data/development/data/english").rglob("*gold_conll"))
+    assert gzip.decompress((out/"probing_ontonotes/dev.conll.gz").read_bytes()).decode()=="".join(f.read_text() for f in files)
+    parts = read_folder(out/"probing_ontonotes")
+    assert parts==read_folder(root) and [s["tokens"] for s in parts["test"]]==[["test"], ["test", "english"], ["test", "english", "2"]]
+    e = read_json(out/"MANIFEST.json")[0]
+    assert [{k: f[k] for k in ("path", "files", "documents", "rows", "words")} for f in e["files"]]==[dict(path=f"probing_ontonotes/{s}.conll.gz", files=3, documents=3, rows=3, words=6) for s in ("dev", "test", "train")]
+    assert "LDC2013T19" in e["licence"] and "not to be passed on" in e["licence"] and all(sha256(out/f["path"])==f["sha256"] for f in e["files"])
+
+def test_ontonotes_goes_on(tmp_path):
+    "A part that cannot be used stops the work; the parts before it stay, and are not made again."
+    root = ontonotes(tmp_path/"release")
+    whole = content(fetch_ontonotes(tmp_path, root, "whole"))
+    bad = next(iter(sorted((root/"v4/data/test/data/english").rglob("1.v4_gold_conll"))))
+    good = bad.read_text()
+    bad.write_text(gold("nw/a/1", ["test", "english"], end=False))
+    with pytest.raises(EmbryoError, match=r"test/data/english/annotations/nw/a/1.v4_gold_conll: the document of .*line 1 does not end"): fetch_ontonotes(tmp_path, root)
+    assert {*content(tmp_path/"d")}=={"MANIFEST.partial.json", "probing_ontonotes/train.conll.gz", "probing_ontonotes/dev.conll.gz"}
+    kept = {p: (tmp_path/"d"/p).stat().st_mtime_ns for p in content(tmp_path/"d") if "MANIFEST" not in p}
+    bad.write_text(good)
+    assert content(fetch_ontonotes(tmp_path, root))==whole
+    assert {p: (tmp_path/"d"/p).stat().st_mtime_ns for p in kept}==kept
+
+@pytest.mark.parametrize("text,message", [("a 0 0 b c\n", "line 1: a word outside"), ("#begin document (a); part 000\na 0 0 b c\n", "line 2: 5 columns"), (gold("a", ["[WORD]"]), r"line 2: \[WORD\] in place of a word"),
+                                          (gold("a", ["x"], end=False)+gold("b", ["y"]), "line 3: '#begin document .* inside the document of")])
+def test_ontonotes_bad_file(tmp_path, text, message):
+    root = ontonotes(tmp_path/"release")
+    next(iter(sorted((root/"v4/data/train/data/english").rglob("*gold_conll")))).write_text(text)
+    with pytest.raises(EmbryoError, match=f"0.v4_gold_conll, {message}") as e: fetch_ontonotes(tmp_path, root)
+    assert "\n" not in str(e.value) and not (tmp_path/"d/probing_ontonotes").exists()
+
+def test_ontonotes_without_a_folder(tmp_path):
+    refused(command(tmp_path, tmp_path/"d", "--what", "probing_ontonotes"), "OntoNotes is licensed", "give your own folder")
+    root = ontonotes(tmp_path/"release")
+    shutil.rmtree(root/"v4/data/development")
+    with pytest.raises(EmbryoError, match=r"no \*gold_conll file below a folder development; found 9 others"): fetch_ontonotes(tmp_path, root)
+    assert not (tmp_path/"d").exists()

@@ -132,3 +132,23 @@ def test_a_day_is_enough(plan):
         assert (m["num_hidden_layers"], m["hidden_size"], m["num_attention_heads"], q["training"]["length"], q["training"]["bf16"])==(LAYERS, WIDTH, HEADS, POSITIONS, True)
     for n in of(p, "finetune"):
         for task in ("CoLA", "STS-B", "MRPC", "RTE"): assert tuple(n.params["finetuning"][task][k] for k in ("lr", "batch", "steps", "warmup"))==TABLE5[task]
+
+def test_paper_p1_has_table_2_and_the_official_settings(plan):
+    p = plan("paper-p1")
+    t = {n.params["family"]: PretrainConfig(**n.params["training"]) for n in of(p, "pretrain")}
+    m = {n.params["family"]: n.params["model"] for n in of(p, "pretrain")}
+    assert set(t)=={"albert", "bert", "electra"}
+    assert (t["albert"].batch, t["albert"].lr, t["albert"].steps, t["albert"].warmup)==(512, 6.222539674e-4, 1_000_000, 25_000)  # P1, table 2
+    assert (t["albert"].optimizer, t["albert"].objective, t["albert"].masking, t["albert"].length)==("lamb", "mlm+sop", "ngram", 512)
+    assert (t["bert"].batch, t["bert"].lr, t["bert"].steps, t["bert"].warmup, t["bert"].objective)==(256, 1e-4, 1_000_000, 10_000, "mlm+nsp")
+    assert [list(x) for x in t["bert"].length]==[[128, .9], [512, 1.]]                   # 0-900K at 128, then 512
+    assert (t["electra"].batch, t["electra"].lr, t["electra"].steps, t["electra"].objective)==(256, 2e-4, 766_000, "rtd")
+    assert all((c.weight_decay, tuple(c.betas), c.eps, c.clip)==(.01, (.9, .999), 1e-6, 1.) for c in t.values())
+    assert m["albert"]["embedding_size"]==128 and all((x["num_hidden_layers"], x["hidden_size"], x["num_attention_heads"], x["intermediate_size"], x["positions"])==(12, 768, 12, 3072, 512) for x in m.values())
+    asked = {e: sorted(n.params["step"] for n in of(p, "examine") if n.params["family"]=="albert" and e in n.params["evaluators"]) for e in ("reconstruct", "mask_predict", "knowledge")}
+    assert asked["reconstruct"][:31]==list(range(0, 31_000, 1000)) and set(range(0, 60_001, 5000))<=set(asked["mask_predict"]) and asked["knowledge"]==list(range(0, 1_000_001, 50_000))
+    tuned = of(p, "finetune")
+    assert {n.params["intermediate"] for n in tuned if n.params["family"]=="albert"}=={"MNLI"} and {n.params["intermediate"] for n in tuned if n.params["family"]!="albert"}=={""}
+    for n in tuned:
+        c = n.params["finetuning"]
+        assert {k: (x["lr"], x["batch"], x["steps"], x["warmup"]) for k,x in c.items()}=={**TABLE5, "SQuAD2.0": (3e-5, 48, 8144, 814)} and all(x["max_length"]==512 for x in c.values())  # P1, table 7: the same but for the length

@@ -1,0 +1,274 @@
+"""Figures of the first paper: what they do to rows, against slow references; rows with holes; frequency bands."""
+from collections import Counter
+import os
+import matplotlib; matplotlib.use("Agg")
+import matplotlib.pyplot as plt, numpy as np, pandas as pd, pytest
+from embryo import embryology as E
+from embryo.core import EmbryoError, profiles, read_profile
+from embryo.figures import MAIN, POS_ORDER, save_figure
+from embryo.rows import row_frame
+
+STEPS = (0, 100, 300, 1000)
+
+def scores(family="albert", seeds=(0,), tasks=tuple(E.P2_TASKS), steps=STEPS, mode="corrected", seed=0):
+    "Random fine-tuning rows."
+    rng = np.random.default_rng(seed)
+    out = [dict(evaluator="finetune", group="final", task=t, metric=(MAIN|{E.SQUAD:"mean"})[t], split=sp, step=s, seed=q, value=rng.random(), n=100, stderr=.01+.05*rng.random(), mode=mode)
+           for t in tasks for sp in (["dev", "dev-mm"] if t=="MNLI" else ["dev"]) for s in steps for q in seeds]
+    return row_frame(out, family=family, l1="english")
+
+def grid(family="albert", layers=4, steps=STEPS, seeds=(0,)):
+    "Random rows of every evaluator."
+    rng,out = np.random.default_rng(len(family)), []
+    for q in seeds:
+        for s in steps:
+            for g in ("", "mlm", "sop"): out += [dict(evaluator="pretrain", task="mlm", metric="loss", split=sp, group=g, step=s, value=5*rng.random(), seed=q) for sp in ("train", "heldout")]
+            out.append(dict(evaluator="pretrain", task="mlm", metric="accuracy", split="heldout", group="mlm", step=s, value=rng.random(), n=50, stderr=.1, seed=q))
+            for t in E.PROBES:
+                for l in range(layers+1):
+                    for g,m in (("probe", "corrected"), ("control", "corrected"), ("majority", "corrected"), ("probe", "published")):
+                        out.append(dict(evaluator="probe", task=t, split="gum-test", layer=l, group=g, mode=m, metric="micro_f1", step=s, value=rng.random(), n=60, stderr=.05, seed=q))
+            for e in ("reconstruct", "mask_predict"):
+                for t,names in (("pos-class", POS_ORDER), ("verb-form", E.FORM_ORDER), ("freq-count", ("50-99", "300-349")), ("freq-id", ("50-99",))):
+                    out += [dict(evaluator=e, task=t, split="gum-test", group=g, metric="accuracy", step=s, value=rng.random(), n=30, stderr=.05, seed=q) for g in names]
+    out += [dict(evaluator="probe", task=t, split=f"gum-{sp}", group=g, metric="count", step=0, value=7, seed=0) for t in E.PROBES for sp in ("train", "test") for g in ("labels", "targets")]
+    out += [dict(evaluator="count", task="verb-form", group=g, metric=m, mode=k, value=5+i, n=60, stderr=1.) for i,g in enumerate(E.FORM_ORDER) for m,k in (("count", "corrected"), ("mean_rank", "corrected"), ("mean_rank", "published"))]
+    out += [dict(evaluator="trivial", task=t, group=g, split="dev", metric=(MAIN|{E.SQUAD:"mean"})[t], value=v, n=100) for t in E.GLUE for g,v in (("majority", .5), ("all-positive", .4))]
+    return pd.concat([row_frame(out, family=family, l1="english"), scores(family, seeds, E.GLUE, steps)], ignore_index=True)
+
+def test_smoothing_is_a_centred_mean():
+    v = np.random.default_rng(0).random(11)
+    want = [np.mean([v[j] for j in (i-1, i, i+1) if 0<=j<len(v)]) for i in range(len(v))]
+    assert E.smooth(v)==pytest.approx(want)
+    assert E.smooth([1, 2])==pytest.approx([1.5, 1.5])
+
+@pytest.mark.parametrize("depth, want", [(12, 8), (24, 16), (6, 4), (4, 3), (3, 2), (2, 1), (1, 1)])
+def test_two_thirds(depth, want): assert E.layer_at(range(depth+1))==want
+
+def test_layer_is_one_that_was_probed():
+    assert E.layer_at([0, 4, 12])==4 and E.layer_at([6, 10, 12])==6 and E.layer_at([0])==0       # the lower of two equally near
+    assert [E.layer_at(range(13), k) for k in (2, 5, 8, 11)]==[2, 5, 8, 11]
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+def test_average_by_hand(seeds):
+    r = scores(seeds=seeds)
+    d = E.glue_data(r)
+    for s in STEPS:
+        per = []
+        for q in seeds:
+            x = r[(r["step"]==s) & (r["seed"]==q)]
+            per.append((np.mean([x[x["task"]==t]["value"].mean() for t in E.P2_TASKS]), sum((np.sqrt((x[x["task"]==t]["stderr"]**2).sum())/len(x[x["task"]==t]))**2 for t in E.P2_TASKS)**.5/8))
+        got = d[(d["task"]=="average") & (d["step"]==s)].iloc[0]
+        assert got["value"]==pytest.approx(np.mean([v for v,_ in per])) and got["tasks"]==8 and got["seeds"]==len(seeds)
+        if len(seeds)==1: assert (got["high"]-got["low"])/2==pytest.approx(1.959964*per[0][1], rel=1e-5)
+        else: assert (got["high"]-got["low"])/2>1.95*np.mean([e for _,e in per])                     # seeds add to it
+    assert d[(d["task"]=="MNLI") & (d["step"]==0)]["value"].item()==pytest.approx(r[(r["task"]=="MNLI") & (r["step"]==0)]["value"].mean())
+
+def test_best_is_marked_once_a_curve():
+    d = E.glue_data(pd.concat([scores(), scores(tasks=E.STARTED, mode="published", seed=5)]))
+    for _,g in d[d["step"].notna()].groupby(["mode", "task"]): assert g[g["best"]]["step"].tolist()==[g.loc[g["value"].idxmax(), "step"]]
+    assert not d[d["step"].isna()]["best"].any()
+
+def test_published_start_replaces_three_tasks_only():
+    own,from_mnli = scores(), scores(tasks=E.STARTED, mode="published", seed=5)
+    s = E.step_scores(pd.concat([own, from_mnli])).set_index(["mode", "task", "step"])["value"]
+    for t in E.P2_TASKS:
+        for k in STEPS: assert (s["published", t, k]==s["corrected", t, k])==(t not in E.STARTED)
+    assert set(E.step_scores(own)["mode"])=={"corrected"}                                           # no line where nothing was started so
+    extra = scores(tasks=("CoLA",), mode="published", seed=6)
+    assert set(E.step_scores(pd.concat([own, extra]))["mode"])=={"corrected"}                       # CoLA does not start from MNLI
+
+def test_average_needs_all_tasks_of_its_series():
+    r = scores()
+    some = r[~((r["task"]=="RTE") & (r["step"]==300))]
+    d = E.glue_data(some)
+    assert d[d["task"]=="average"]["step"].tolist()==[0, 100, 1000] and 300 in d[d["task"]=="CoLA"]["step"].tolist()
+    none = r[~((r["task"]=="RTE") & (r["step"]<300)) & ~((r["task"]=="CoLA") & (r["step"]>=300))]     # no checkpoint has all: those that all share
+    a = E.glue_data(none)
+    assert a[a["task"]=="average"]["tasks"].unique().tolist()==[6] and len(a[a["task"]=="average"])==4
+
+def test_families_are_compared_on_shared_tasks():
+    d = E.average_data(pd.concat([scores("albert"), scores("bert", tasks=("RTE", "CoLA"))]))
+    assert set(d["of"])=={"CoLA, RTE"} and set(d["family"].dropna())=={"albert", "bert"}
+    assert set(E.average_data(pd.concat([scores("albert", tasks=("MRPC",)), scores("bert", tasks=("RTE",))]))["of"])=={"MRPC", "RTE"}  # nothing shared: each its own
+
+def test_trivial_is_the_best_of_those_that_do_not_read():
+    d = E.glue_data(grid())
+    assert d[d["mode"]=="trivial"]["value"].unique().tolist()==[.5] and "average" in set(d[d["mode"]=="trivial"]["task"])
+
+def test_public(tmp_path):
+    p = tmp_path/"public.csv"
+    p.write_text("name,task,value\nx-base,RTE,0.7\nx-base,CoLA,0.5\ny,average,0.8\n")
+    d = E.average_data(scores(tasks=("RTE", "CoLA")), ["albert"], public=E.read_public(p))
+    assert d[d["mode"]=="public"].set_index("of")["value"].to_dict()==pytest.approx({"x-base":.6, "y":.8})
+    for text,said in (("name,task,value\nx,WNLI,0.5\n", "line 2: unknown task 'WNLI'"), ("name,task,value\nx,RTE,0.5\nx,RTE,high\n", "line 3: value high is not a number"), ("task,value\n", "no column name")):
+        p.write_text(text)
+        with pytest.raises(EmbryoError, match=said): E.read_public(p)
+    with pytest.raises(EmbryoError, match="no such file"): E.read_public(tmp_path/"none.csv")
+
+def cross(s, v, share):
+    "The first crossing, by walking."
+    for k in range(len(s)):
+        if v[k]>=share*v[-1]: return s[0] if k==0 else s[k-1]+(share*v[-1]-v[k-1])/(v[k]-v[k-1])*(s[k]-s[k-1])
+
+def test_crossing_by_walking():
+    rng = np.random.default_rng(1)
+    s,v = np.sort(rng.choice(1000, 9, replace=False)), rng.random((50, 9))+.01
+    assert E.crossing(s, v)==pytest.approx([cross(s, x, .9) for x in v])
+    up = np.sort(v, axis=1)
+    assert E.crossing(s, up, .5, rise=True)==pytest.approx([cross(s, x-x[0], .5) for x in up])
+    assert np.isnan(E.crossing(s, -v)).all() and np.isnan(E.crossing(s, 0*v)).all()
+
+def test_interval_of_a_crossing_grows_with_the_error_and_is_repeatable():
+    r = lambda e: E.reach_data(pd.DataFrame(dict(task="pos", step=STEPS, value=[0, .5, .8, 1.], low=np.array([0, .5, .8, 1.])-1.96*e, high=np.array([0, .5, .8, 1.])+1.96*e))).iloc[0]
+    assert r(0.)["low"]==r(0.)["high"]==r(0.)["step"]==pytest.approx(650)
+    assert r(.01)["high"]-r(.01)["low"]<r(.05)["high"]-r(.05)["low"] and r(.01)["low"]<650<r(.01)["high"]
+    assert r(.05).equals(r(.05))
+
+def test_selectivity_by_hand():
+    r = grid(seeds=(0, 1))
+    s = E.selectivity_data(r).set_index(["task", "layer"])
+    x = r[(r["evaluator"]=="probe") & (r["metric"]=="micro_f1") & (r["mode"]=="corrected") & (r["task"]=="srl") & (r["layer"].fillna(-1)==2) & (r["step"]==1000)].groupby("group")["value"].mean()
+    assert s.loc[("srl", 2), "selectivity"]==pytest.approx(x["probe"]-x["control"]) and len(s)==4*5
+
+def test_probe_data_take_one_data_set():
+    r = grid()
+    other = r[(r["evaluator"]=="probe") & (r["step"]==0)].assign(split="ewt-test", n=9999)
+    assert set(E.probe_data(pd.concat([r, other]))["split"].dropna())=={"gum-test", "heldout"}      # more steps win over more targets
+
+def test_depth_is_said():
+    d = E.layer_data(grid(layers=2))
+    assert sorted(d[d["shown"]]["layer"].unique())==[1, 2]
+    assert "The model has 2 layers" in E.caption("p1_fig3", d)
+
+def test_losses_are_not_drawn_twice():
+    r = grid()
+    one = r[r["evaluator"]=="pretrain"].copy()
+    same = one[one["group"]=="mlm"].assign(group="")
+    d = E.parts_data(pd.concat([one[one["group"]!=""], same]))
+    assert set(d["part"])=={"mlm", "sop"}
+    assert set(E.parts_data(one)["part"])=={"mlm", "sop", "total"} and set(E.parts_data(same)["part"])=={"mlm"}
+
+def test_all_figures_are_drawn(tmp_path):
+    r = pd.concat([grid("albert"), grid("bert", layers=2), grid("electra")])
+    for name,(gather,draw,*_) in E.FIGURES.items():
+        d = gather(r)
+        fig = draw(d)
+        assert fig is not None and fig.axes, name
+        assert d["step"].notna().any() and (d["low"].isna() | (d["low"]<=d["high"])).all()
+        if name=="p1_fig12": assert save_figure(fig, d, name, tmp_path, E.caption(name, d)).is_file()
+        plt.close(fig)
+
+def test_nothing_is_none():
+    empty = row_frame([])
+    for name,(gather,draw,*_) in E.FIGURES.items():
+        d = gather(empty)
+        assert d.empty and draw(d) is None and "Nothing was measured" in E.caption(name, d)
+    for table in (E.table4, E.table5, E.table6): assert all(t.empty for t in table(empty))
+    assert E.selectivity_data(empty).empty and E.table_selectivity(E.selectivity_data(empty)).empty and E.frequency_data(empty).empty and E.table_frequency(E.frequency_data(empty)).empty
+    assert E.reach_data(E.probe_data(empty)).empty and E.reach_data(E.word_data(empty)).empty and E.glue_beside(E.average_data(empty)).empty
+
+TRIALS = int(os.environ.get("EMBRYO_TRIALS", 6)) # of random holes
+
+def test_holes_do_not_hurt():
+    r = pd.concat([grid("albert", layers=3), grid("bert", layers=2), grid("electra", layers=1)], ignore_index=True)
+    rng,drawn = np.random.default_rng(3), list(E.FIGURES.items())
+    for trial in range(TRIALS):
+        keep = np.ones(len(r), bool)
+        for c in ("family", "step", "task", "layer", "group", "metric", "mode", "evaluator"):
+            v = r[c].astype(object).where(r[c].notna(), "none")
+            gone = [x for x in v.unique() if rng.random()<(.3 if c in ("step", "task", "layer") else .1)]
+            keep &= ~v.isin(gone).to_numpy()
+        few = r[keep & (rng.random(len(r))<(1, .7, .1)[trial%3])]
+        for k,(name,(gather,draw,*_)) in enumerate(drawn):
+            d = gather(few)
+            assert isinstance(E.caption(name, d), str)
+            if k%TRIALS==trial and (fig := draw(d)) is not None: plt.close(fig)
+        for f in (E.table4, E.table5, E.table6): f(few)
+        E.reach_data(E.probe_data(few), draws=20); E.reach_data(E.glue_data(few), draws=20); E.table_selectivity(E.selectivity_data(few)); E.table_frequency(E.frequency_data(few)); E.glue_beside(E.average_data(few))
+    plt.close("all")
+
+def test_caption_names_what_is_missing():
+    r = grid()
+    c = E.caption("p1_fig5b", E.glue_data(r[~r["task"].isin(["RTE", "MNLI"])]))
+    assert c.endswith("Not measured here: MNLI, RTE.") and "n = 100" in c
+    assert "BERT, ELECTRA" in E.caption("p1_fig13c", E.average_data(r)).split("Not measured")[1]
+
+def test_only_step_zero_is_no_curve():
+    r = grid(steps=(0,))
+    for name in ("p1_fig7a", "p1_fig8", "p1_fig3", "p1_fig11a"):
+        gather,draw,*_ = E.FIGURES[name]
+        assert draw(gather(r)) is None
+
+@pytest.mark.parametrize("name", sorted(profiles()))
+def test_hyperparameters_of_every_profile(name):
+    p = read_profile(name)
+    d,view = E.table2(p)
+    assert d.set_index("setting").loc["peak learning rate", "paper"]==6.222539674e-4 and d["ours"].notna().sum()>8 and len(view)==len(d)
+    d,_ = E.table7(p)
+    assert d.set_index(["task", "setting"])["paper"].loc[[("SST-2", "updates"), ("SQuAD2.0", "batch"), ("RTE", "length")]].tolist()==[20935, 48, 512]
+
+def test_table5_shows_the_corrected_number():
+    view = E.table5(grid())[1].set_index(["probe", "split"])
+    assert view.loc[("SRL", "test"), "targets"]=="7 (56,000 wrong, in fact 61,716)" and view.loc[("coreference", "test"), "targets"]=="7 (in fact 27,800)"
+    assert view.loc[("POS", "dev"), "targets"]=="– (290,000)"
+
+def test_frequency_of_forms():
+    f = E.frequency_data(grid())
+    assert f.sort_values("paper_order")["group"].tolist()==E.P1_FORMS and f.sort_values("rank_order")["group"].tolist()==E.FORM_ORDER
+
+# -- frequency bands, from a real (toy) corpus and checkpoint
+
+@pytest.fixture(scope="module")
+def checkpoint(lab):
+    from embryo.annotations import read
+    from embryo.series import open_series
+    from embryo.tokenize import open_ids
+    s = open_series(lab["series"]+"/albert-english-s0")
+    return *s.load(s.steps[-1]), read(lab["data"]+"/probing_gum/test.jsonl.gz")[:20], open_ids(lab["corpora"]+"/english/train")
+
+def test_ranks_against_a_counter(checkpoint):
+    from embryo.words import frequency_ranks
+    ids = checkpoint[3]
+    c = Counter(int(x) for line in range(len(ids)) for x in ids[line] if x>=5)
+    ranks = frequency_ranks(ids)
+    assert [i for i,_ in sorted(c.items(), key=lambda x: (-x[1], x[0]))]==np.argsort(ranks)[5:][:len(c)].tolist()
+    assert (ranks[:5]==-1).all() and sorted(ranks[5:])==list(range(len(ranks)-5)) and (frequency_ranks(ids.counts())==ranks).all()
+
+def test_mask_predict_is_what_it_was(checkpoint):
+    from embryo.words import frequency_ranks, hit_rows, mask_predict, word_hits
+    m,t,sentences,ids = checkpoint
+    plain,banded = mask_predict(m, t, sentences), mask_predict(m, t, sentences, ranks=frequency_ranks(ids), bands=[(0, 9), (10, 40), (90_000, 90_010)])
+    pd.testing.assert_frame_equal(plain, hit_rows(word_hits(m, t, sentences, True), "mask_predict"), check_exact=True)
+    pd.testing.assert_frame_equal(plain, banded[:len(plain)], check_exact=True)
+    extra = banded[len(plain):]
+    assert set(extra["task"])<={"freq-count", "freq-id"} and set(extra["group"])=={"0-9", "10-40"}
+
+def test_bands_word_by_word(checkpoint):
+    from embryo.words import band_rows, frequency_ranks, word_hits
+    m,t,sentences,ids = checkpoint
+    h,ranks = word_hits(m, t, sentences, True), frequency_ranks(ids)
+    h["hit"] = (np.arange(len(h))%3==0).astype(float)                                               # an untrained model is right nowhere
+    got = band_rows(h, t, ranks, [(0, 9), (10, 40)]).set_index(["task", "group"])
+    for task,of in (("freq-count", lambda i: ranks[i]), ("freq-id", lambda i: i)):
+        for a,b in ((0, 9), (10, 40)):
+            hits = [x.hit for x in h.itertuples() for p in [t(x.word, add_special_tokens=False)["input_ids"]] if len(p)==1 and p[0]>=5 and a<=of(p[0])<=b]
+            if hits: assert (got.loc[(task, f"{a}-{b}"), "value"], got.loc[(task, f"{a}-{b}"), "n"])==(pytest.approx(np.mean(hits)), len(hits))
+            else: assert (task, f"{a}-{b}") not in got.index
+
+def test_class_frequency_word_by_word(checkpoint):
+    from embryo.words import CLASSES, class_frequency, frequency_ranks
+    _,t,sentences,ids = checkpoint
+    ranks,counts = frequency_ranks(ids), ids.counts()
+    got = class_frequency(t, sentences, ids).set_index(["mode", "task", "group", "metric"])["value"]
+    for mode,metric,value in (("corrected", "mean_rank", ranks), ("corrected", "mean_count", counts), ("published", "mean_rank", np.arange(len(ranks)))):
+        tags = CLASSES[mode]["pos-class"]["noun"]
+        want = [value[i] for s in sentences for w,x in zip(s["tokens"], s["tags"]) if x in tags for i in t(w, add_special_tokens=False)["input_ids"] if i>=5]
+        assert got[mode, "pos-class", "noun", metric]==pytest.approx(np.mean(want))
+
+def test_ranks_of_another_vocabulary_are_refused(checkpoint):
+    from embryo.words import class_frequency, frequency_ranks, mask_predict
+    m,t,sentences,ids = checkpoint
+    with pytest.raises(EmbryoError, match="ranks of 9 ids for a tokenizer of"): mask_predict(m, t, sentences, ranks=np.arange(9))
+    with pytest.raises(EmbryoError, match="ranks of 9 ids for a tokenizer of"): class_frequency(t, sentences, np.arange(9))
+    with pytest.raises(EmbryoError, match=r"band \(5, 1\)"): mask_predict(m, t, sentences, ranks=frequency_ranks(ids), bands=[(5, 1)])
