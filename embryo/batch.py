@@ -114,7 +114,7 @@ def _defaults(family):
 def _shape(model, family):
     "Width, layers, inner width and width of the embedding table; what a profile leaves out is the family's default."
     m = {**_defaults(family), **model}
-    return m["hidden_size"], m["num_hidden_layers"], m["intermediate_size"], m["embedding_size"] if family=="albert" else m["hidden_size"]
+    return m["hidden_size"], m["num_hidden_layers"], m["intermediate_size"], m["embedding_size"] if family=="albert" else m["hidden_size"] 
 
 # %% ../nbs/17_batch.ipynb #c019
 def body_flops(
@@ -131,27 +131,33 @@ def body_flops(
 # %% ../nbs/17_batch.ipynb #c020
 def training_flops(
     model:dict, # Fields of the transformers config
-    family:str, # albert or roberta
+    family:str, # albert, bert, electra or roberta
     vocab:int, # Rows of the embedding table
     length:int, # Positions
     scored:float=.15, # Share of positions that are asked for; 1 = the head everywhere, as most trainers apply it
 )->float: # Operations of pretraining, per token
-    "Forward and backward pass of the masked language model."
+    "Forward and backward pass of the masked language model; of ELECTRA's generator, and its discriminator at every position."
     D,_,_,E = _shape(model, family)
-    return 3*(body_flops(model, length, family, scored)+scored*2*(D*E+vocab*E))
+    if family!="electra": return 3*(body_flops(model, length, family, scored)+scored*2*(D*E+vocab*E))
+    from embryo.models import FAMILIES, generator_config
+    small = generator_config(FAMILIES[family][0](**{k: v for k,v in model.items() if k!="positions"}), 1/3).to_dict()
+    return training_flops(small, "roberta", vocab, length, scored)+3*body_flops(model, length, family)
 
 # %% ../nbs/17_batch.ipynb #c021
 def weights(
     model:dict, # Fields of the transformers config
-    family:str, # albert shares its layers
+    family:str, # albert, bert, electra (both models) or roberta
     vocab:int, # Rows of the embedding table
     positions:int=128, # Longest input, <s> and </s> included
 )->int: # Parameters of the masked language model
-    "How many numbers one checkpoint holds."
-    (D,L,I,E),albert = _shape(model, family), family=="albert"
-    layer = 4*D*D+2*D*I+9*D+I
-    tables = (vocab+positions+(2 if albert else 3)+2)*E                                  # pieces, positions (RoBERTa's begin at 2), segments (2 and 1), LayerNorm
-    return tables + (E*D+D if albert else 0) + layer*({**_defaults(family), **model}["num_hidden_groups"] if albert else L) + D*E+3*E+vocab
+    "How many numbers one checkpoint holds: the model is built without memory, and counted."
+    return _weights(json.dumps({k: v for k,v in model.items() if k!="positions"}, sort_keys=True), family, vocab, positions)
+
+@functools.cache
+def _weights(model, family, vocab, positions):
+    import torch
+    from embryo.models import build
+    with torch.device("meta"): return sum(p.numel() for p in build(family, vocab, positions=positions, **json.loads(model)).parameters())
 
 # %% ../nbs/17_batch.ipynb #c025
 PIECES = {"CoLA":11, "SST-2":13, "STS-B":29, "RTE":66, "MRPC":54, "QQP":31, "QNLI":57, "MNLI":40, "SQuAD2.0":180} # mean length of an input, <s> and </s> included (measured; SQuAD: windows)
@@ -366,19 +372,19 @@ class Plan:
         if n.template=="world": seconds,disk = sum(world.get(k, 0) for k in ("words", "heldout_words", "books_words"))/1e5, 14.
         elif n.template=="corpus": seconds,disk = self._corpus_cost(q["l1"], q["maker"])
         elif n.template in ("pretrain", "transplant", "examine", "finetune"):
-            from embryo.pretrain import PretrainConfig
+            from embryo.pretrain import PretrainConfig, longest, phases
             from embryo.transplant import ARM
             family,pre = q["family"], (self.nodes[f"pretrain/{q['family']}-{q['l1'].split(ARM)[0]}-s{q['seed']}"].params if not q.get("source") else dict(model={}, training={}))
             if q.get("source"): family = "bert"                                              # what others made is taken to be as large as BERT-base
             m,t,V = pre["model"], settings(PretrainConfig, q.get("training") or pre["training"]), self.p.get("tokenizer", {}).get("vocab_size", 30_000)
-            (D,L,*_),W = _shape(m, family), weights(m, family, V, m.get("positions", t.length))
+            (D,L,*_),W = _shape(m, family), weights(m, family, V, m.get("positions", longest(t)))
             def needs(batch, length, head=0.): return (16*W+batch*length*(64*D*L+12*head*V))/2**20 # weights, gradients and moments; what the backward pass needs; logits
             if n.template=="transplant" and not q["training"]: disk = 4*W/2**20
             elif n.template in ("pretrain", "transplant"):
-                seconds = t.steps*max(t.batch*t.length*training_flops(m, family, V, t.length)/FLOPS[on], L*UPDATE_S[on])
+                seconds = sum((b-a)*max(t.batch*l*training_flops(m, family, V, l)/FLOPS[on], L*UPDATE_S[on]) for l,a,b in phases(t))
                 made = checkpoint_steps(t.save, t.steps)
                 states = max(1, len(made[::t.keep_state_every])) if t.keep_state_every else 1
-                disk,memory = 4*W*(len(made)+3*states)/2**20, memory+needs(t.batch if t.steps else 0, t.length, .15)
+                disk,memory = 4*W*(len(made)+3*states)/2**20, memory+needs(t.batch if t.steps else 0, longest(t), .15)
             elif n.template=="examine":
                 tokens = sum((q["max_sentences"] or 1271)*EVALUATORS[e][0]+EVALUATORS[e][1]*(.1 if self.micro else 1) for e in q["evaluators"])
                 seconds,memory = tokens*body_flops(m, 64, family)/SCORING[on], memory+4*W/2**20

@@ -195,7 +195,7 @@ def started_from(
     last = p.groupby(["l1", "seed"])["step"].transform("max")
     p = p[p["step"]==last]
     pick = lambda m,**w: need(p, m, metric=m, **w) if len(p[p["metric"]==m]) else p[:0]
-    loss = pick("loss", split="heldout").groupby("l1")["value"].agg(["mean", "std"])
+    loss = pick("loss", split="heldout", group="").groupby("l1")["value"].agg(["mean", "std"])
     out = pd.DataFrame(dict(loss=loss["mean"], loss_sd=loss["std"]))
     out["tokens_m"] = pick("tokens").groupby("l1")["value"].mean()/1e6
     for m in ("plateau", "entropy", "floor"): out[m] = pick(m).groupby("l1")["value"].mean()

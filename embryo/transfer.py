@@ -19,7 +19,7 @@ from .rows import contrast, over_seeds
 from .tokenize import N_SPECIALS
 from .artificial import nesting
 from .models import FAMILIES
-from .pretrain import PretrainConfig
+from .pretrain import PretrainConfig, longest, tokens_at
 from .transplant import ARM, STAGE
 from .downstream import PAPER, FinetuneConfig, plan
 from .squad import PAPER_SQUAD, TASK as SQUAD
@@ -49,7 +49,7 @@ def pool_draws(
 # %% ../nbs/16b_transfer.ipynb #c013
 def _pretraining(rows, family, what):
     "Losses of the L1s themselves: no arms, no untrained model."
-    p = need(rows, f"{what} (template pretrain)", evaluator="pretrain", metric="loss", family=family)
+    p = need(rows, f"{what} (template pretrain)", evaluator="pretrain", metric="loss", group="", family=family)
     return need(p[~p["l1"].str.contains(ARM, regex=False)], f"{what} (template pretrain)", l1=[l for l in p["l1"].unique() if l!="none"])
 
 def loss_data(
@@ -506,8 +506,8 @@ def table2(
     def ours(l1):
         train = merged("pretrain", "default", family, l1, f"{family}-{l1}")
         train = {k: train.get(k, getattr(PretrainConfig(), k)) for k in ("batch", "length", "lr", "steps", "warmup")}
-        model = {**{k: getattr(RobertaConfig(), k) for k in ("num_hidden_layers", "hidden_size", "num_attention_heads")}, "positions":train["length"], **merged("model", "default", family)}
-        return {k: dict(model=model, pretrain=train)[s][key] for k,(s,key) in SETTINGS.items()} | {"tokens seen (M)": train["steps"]*train["batch"]*train["length"]/1e6}
+        model = {**{k: getattr(RobertaConfig(), k) for k in ("num_hidden_layers", "hidden_size", "num_attention_heads")}, "positions":longest(PretrainConfig(length=train["length"])), **merged("model", "default", family)}
+        return {k: dict(model=model, pretrain=train)[s][key] for k,(s,key) in SETTINGS.items()} | {"tokens seen (M)": tokens_at(PretrainConfig(**train), train["steps"])/1e6}
     others = tuple(f"{f}-" for f in FAMILIES if f!=family)
     l1s = {n.removeprefix(f"{family}-") for n in profile.get("pretrain", {}) if n not in ("default", *FAMILIES) and not n.startswith(others)}
     paper = P2_TABLE2|{"tokens seen (M)": P2_TABLE2["updates"]*P2_TABLE2["batch (sequences)"]*P2_TABLE2["length (tokens)"]/1e6}

@@ -20,7 +20,7 @@ from .pretrain import PretrainConfig, pretrain
 BODY = ("input", "attention", "feed-forward", "layer-norm")
 PARTS = ("embeddings", *BODY, "head")
 PATTERNS = (                                                                             # the first that is found in a parameter's name decides
-    ("head", r"^(lm_head|predictions|cls|generator_predictions|generator_lm_head|vocab_\w+|head|decoder)\."),
+    ("head", r"^(lm_head|predictions|cls|generator_predictions|generator_lm_head|discriminator_predictions|sop_classifier|seq_relationship|vocab_\w+|head|decoder)\.|pooler"),
     ("layer-norm", r"(?i)norm|\.ln\."),
     ("input", r"(position|token_type)_embeddings|embedding_hidden_mapping_in|embeddings_project|rel_embeddings"),
     ("attention", r"attention|attn"),

@@ -1,0 +1,453 @@
+"""Four families and their objectives: batches against slow references, losses against transformers' own, resuming to the bit, series of others."""
+import hashlib, json, re, shutil, threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+import numpy as np, pytest, torch
+from safetensors.torch import load_file
+from transformers import (AlbertForPreTraining, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer, BertForMaskedLM, BertForPreTraining, BertModel, BertTokenizer, ElectraForMaskedLM, ElectraForPreTraining)
+from embryo.core import EmbryoError, checkpoint_steps, read_json, rng_for
+from embryo.models import PAPER, Electra, build, mlm_head
+from embryo.pretrain import (OBJECTIVES, PAPER_TRAINING, PretrainConfig, chosen_words, examples, heldout_loss, in_order, l1_marks, length_at, longest, loss_rows, masked_batch, n_examples, objective_loss,
+                             pair_examples, phases, piece_marks, pretrain, pretrain_run, run_config, selected, tokens_at, training_batch)
+from embryo.core import seed_for
+from embryo.series import Series, open_series, step_of
+from embryo.tokenize import IdCorpus, open_ids, open_tokenizer, train_tokenizer
+
+TINY = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+FAMILY = {"mlm": "roberta", "mlm+sop": "albert", "mlm+nsp": "bert", "rtd": "electra"}
+
+def net(objective, vocab, positions=32, **kw): return build(FAMILY[objective], vocab, positions, pairs="+" in objective, **{**TINY, **kw})
+
+def numbered(n, pack="stream", line=30, V=None):
+    "A corpus whose ids say where they stand."
+    ids = 5+np.arange(n) if V is None else 5+np.arange(n)%V
+    return IdCorpus(ids, np.arange(0, n+1, line), dict(maker="numbers", pack=pack, vocab_size=5+(V or n), sha256=f"numbers{n}{pack}{line}"))
+
+def random_marks(vocab, seed=0, continues=.3, ends=.1):
+    rng = np.random.default_rng(seed)
+    return dict(continues=np.r_[[False]*5, rng.random(vocab-5)<continues], ends=np.r_[[False]*5, rng.random(vocab-5)<ends])
+
+def halves(row):
+    "The two segments of `<s> A </s> B </s>`."
+    row = [int(i) for i in row if i!=1]
+    assert row[0]==0 and row[-1]==2 and row.count(2)==2
+    cut = row.index(2)
+    return row[1:cut], row[cut+1:-1]
+
+# ---- settings
+
+def test_paper_table_2():
+    "P1, table 2 (ALBERT) and appendix B; BERT and ELECTRA by their official settings."
+    a,b,e = (PretrainConfig(**PAPER_TRAINING[k]) for k in ("albert", "bert", "electra"))
+    assert (a.batch, a.lr, a.steps, a.warmup)==(512, 6.222539674e-4, 1_000_000, 25_000)
+    assert (a.optimizer, a.weight_decay, a.betas, a.eps, a.clip, a.objective, a.masking, longest(a))==("lamb", .01, (.9, .999), 1e-6, 1., "mlm+sop", "ngram", 512)
+    assert a.lr==pytest.approx(.00176*(512/4096)**.5, rel=1e-9) and a.warmup==8*3125 and a.steps==8*125_000
+    assert (b.batch, b.lr, b.steps, b.warmup, b.objective)==(256, 1e-4, 1_000_000, 10_000, "mlm+nsp")
+    assert phases(b)==[(128, 0, 900_000), (512, 900_000, 1_000_000)]
+    assert (e.batch, e.lr, e.steps, e.warmup, e.objective, e.rtd_weight, longest(e))==(256, 2e-4, 766_000, 10_000, "rtd", 50, 512)
+    a,b,e = (set(checkpoint_steps(c.save, c.steps)) for c in (a, b, e))
+    steps = lambda first,until,every: set(range(first, until+1, every))
+    assert a==steps(0, 1_000_000, 1000)
+    assert steps(0, 6000, 1000)|steps(6000, 60_000, 2000)|steps(0, 100_000, 10_000)|steps(55_000, 145_000, 5000)|steps(150_000, 1_000_000, 25_000)<=b and steps(0, 1_000_000, 50_000)<=b
+    assert steps(0, 50_000, 2000)|steps(0, 200_000, 25_000)|steps(200_000, 760_000, 40_000)|steps(0, 750_000, 50_000)<=e
+
+def count(m): return sum(p.numel() for p in m.parameters())
+
+def test_paper_sizes():
+    with torch.device("meta"): m = {k: build(k, pairs=k in ("albert", "bert"), **PAPER[k]) for k in PAPER}
+    assert isinstance(m["electra"], Electra)
+    assert round(count(m["albert"])/1e6)==12 and count(m["albert"])==11_813_810           # shared layers, one table of 128 columns
+    assert count(m["bert"])/1e6==pytest.approx(110, rel=.015)
+    assert count(m["electra"].discriminator)/1e6==pytest.approx(110, rel=.015)
+    g = m["electra"].generator.config
+    assert (g.hidden_size, g.num_attention_heads, g.intermediate_size, g.num_hidden_layers, g.embedding_size)==(256, 4, 1024, 12, 768)
+
+def test_settings_of_a_run():
+    assert run_config("electra", "english", 1, {}).objective=="rtd" and run_config("bert", "english", 1, {}).objective=="mlm"
+    assert run_config("electra", "english", 1, dict(objective="mlm")).objective=="mlm"
+    for bad,words in ((dict(length="128"), "expected a whole number of positions"), (dict(length=[[128, .5]]), "expected a whole number"), (dict(objective="nsp"), "unknown objective"), (dict(masking="words"), "did you mean word")):
+        with pytest.raises(EmbryoError, match=words): run_config("bert", "english", 0, bad)
+
+# ---- batches
+
+@pytest.mark.parametrize("pack", ["line", "stream"])
+def test_masked_batch_is_what_it_was(pack):
+    "The batch of objective mlm, written down once more: one uniform number per token decides."
+    c,cfg = numbered(4000, pack, V=60), PretrainConfig(batch=8, length=20, seed=3)
+    for step in (0, 17, 300):
+        n = n_examples(c, 20)
+        pos = step*8+np.arange(8)
+        which = np.concatenate([in_order(pos[pos//n==e]%n, n, "shuffled", seed_for("order", c.hash, 3, int(e))) for e in np.unique(pos//n)])
+        x = examples(c, which, 20)
+        rng = rng_for("mask", c.hash, 3, step)
+        u,want,at,labels,random = rng.random(x.shape, np.float32), x.copy(), [], [], []
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                if x[i,j]<5 or u[i,j]>=.15: continue
+                at.append(i*x.shape[1]+j); labels.append(x[i,j])
+                if u[i,j]<.15*.8: want[i,j] = 4
+                elif u[i,j]<.15*(.8+.1): random.append((i, j))
+        for (i,j),r in zip(random, rng.integers(5, 65, len(random))): want[i,j] = r
+        got = masked_batch(c, cfg, step)
+        assert got[0].tolist()==want.tolist() and got[2].tolist()==at and got[3].tolist()==labels
+
+def slow_cut(ids, i, w, u, marks, whole):
+    "Start, length and cut of example `i` of a stream, one place after the other."
+    def cost(c): return 1e4*(not marks["ends"][ids[c-1 if c else 0]])+1e8*bool(marks["continues"][ids[min(c, len(ids)-1)]])
+    def best(target, low, high): return min(range(low, high+1), key=lambda c: cost(c)+abs(c-target))
+    start = i*w
+    if start: start = best(start, start, start+w//4)
+    n = min(w, len(ids)-start)
+    if whole: n = best(start+n, start+int(np.ceil(.75*n)), start+n)-start
+    low = start+max(1, int(np.ceil(n/4)))
+    return start, n, best(start+n*(.25+.5*u), low, max(low, int(start+.75*n)))-start
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sop_against_a_slow_reference(seed):
+    c,length,B = numbered(3000), 35, 200
+    w,marks = length-3, random_marks(3005, seed)
+    which = np.random.default_rng(seed).integers(n_examples(c, length, 3), size=B)
+    x,seg,order = pair_examples(c, which, length, "sop", np.random.default_rng(seed), marks)
+    rng = np.random.default_rng(seed); label,u = rng.random(B)<.5, rng.random((3, B))[0]
+    for r in range(B):
+        start,n,a = slow_cut(c.ids, int(which[r]), w, u[r], marks, True)
+        A,Z = list(range(5+start, 5+start+a)), list(range(5+start+a, 5+start+n))
+        assert order[r]==label[r] and halves(x[r])==((Z, A) if label[r] else (A, Z))
+        first = len(halves(x[r])[0])+2
+        assert seg[r].tolist()==[int(first<=j<n+3) for j in range(x.shape[1])]
+    assert .4<order.mean()<.6
+
+@pytest.mark.parametrize("pack", ["stream", "line"])
+def test_nsp_pairs(pack):
+    "As in the text, or the second segment from elsewhere; nothing but the content tells."
+    c,length,B = numbered(6000, pack), 35, 3000
+    x,seg,order = pair_examples(c, np.arange(B)%n_examples(c, length, 3), length, "nsp", np.random.default_rng(0), random_marks(6005) if pack=="stream" else None)
+    joined,size,cut = np.zeros(B, bool), np.zeros(B), np.zeros(B)
+    for r in range(B):
+        A,Z = halves(x[r])
+        assert np.all(np.diff(A)==1) and np.all(np.diff(Z)==1)
+        joined[r],size[r],cut[r] = A[-1]+1==Z[0], len(A)+len(Z), len(A)
+    assert joined[order==0].all() and joined[order==1].mean()<.03
+    assert abs(order.mean()-.5)<.03
+    assert abs(size[order==0].mean()-size[order==1].mean())<.2 and abs(cut[order==0].mean()-cut[order==1].mean())<.5
+    assert size.min()==size.max()==(32 if pack=="stream" else 30)
+
+def test_sop_halves_look_alike():
+    "With sentence ends in reach every segment begins and ends with one, whatever the order."
+    c = numbered(5000)
+    marks = dict(continues=np.zeros(5005, bool), ends=np.r_[[False]*5, np.arange(5000)%4==3])
+    x,_,order = pair_examples(c, np.arange(100), 43, "sop", np.random.default_rng(0), marks)
+    for r in x:
+        for part in halves(r): assert marks["ends"][part[-1]] and (part[0]==5 or marks["ends"][part[0]-1])
+    assert 20<order.sum()<80
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_words_stay_whole(most):
+    rng,marks = np.random.default_rng(0), random_marks(200)
+    x = rng.integers(5, 200, (600, 60)); x[:,0],x[:,-1],x[::3,20] = 0,2,2
+    sel = selected(x, np.random.default_rng(1), most, marks["continues"])
+    for row,s in zip(x, sel):
+        for j in range(60):
+            if row[j]<5: assert not s[j]
+            elif marks["continues"][row[j]] and row[j-1]>=5: assert s[j]==s[j-1]
+    words = (x>=5).copy(); words[:,1:] &= ~(marks["continues"][x[:,1:]] & (x[:,:-1]>=5))
+    assert abs((sel & words).sum()/words.sum()-.15)<.012
+
+def test_runs_of_words():
+    "Runs of n words with a probability like 1/n; a run that is seen may be several that touch."
+    p = np.array([6, 3, 2])/11
+    mean = p@[1, 2, 3]
+    q = .15/(mean-.15*mean+.15)
+    seen = np.zeros(13)                                                                  # seen[k]: probability that a visible run has k words
+    for k in range(1, 13): seen[k] = sum(p[n-1]*((1-q) if n==k else q*seen[k-n]) for n in (1, 2, 3) if n<=k)
+    sel = chosen_words(np.random.default_rng(0), (4000, 200), 3)
+    assert abs(sel.mean()-.15)<.003 and abs(sel[:,0].mean()-.15)<.02                      # the first word as often as the others
+    runs = np.concatenate([[len(m) for m in re.findall("1+", "".join("1" if v else "0" for v in row))] for row in sel[:,1:-1]])
+    share = np.bincount(runs, minlength=13)[:13]/len(runs)
+    assert np.abs(share-seen).max()<.012, (share.round(3), seen.round(3))
+    alone = chosen_words(np.random.default_rng(0), (2000, 200), 1)
+    assert abs(alone.mean()-.15)<.005
+
+@pytest.mark.parametrize("objective,masking,shown", [("mlm", "word", (.8, .1)), ("mlm+nsp", "ngram", (.8, .1)), ("rtd", "token", (.85, .15)), ("rtd", "word", (.85, .15))])
+def test_what_selected_tokens_become(objective, masking, shown):
+    c = numbered(30_000, V=995)
+    cfg,marks = PretrainConfig(batch=64, length=64, objective=objective, masking=masking), random_marks(1000)
+    bs = [training_batch(c, cfg, s, marks=marks) for s in range(30)]
+    now,truth = torch.cat([b[0].flatten()[b[2]] for b in bs]), torch.cat([b[3] for b in bs])
+    assert (now==4).float().mean().item()==pytest.approx(shown[0], abs=.015) and (now==truth).float().mean().item()==pytest.approx(shown[1], abs=.015)
+    if objective=="rtd": assert ((now==4) | (now==truth)).all()
+    assert len(truth)/sum((b[0]>2).sum().item() for b in bs)==pytest.approx(.15, abs=.01)
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_batch_is_a_function_of_its_number(objective):
+    c,cfg = numbered(3000, V=95), PretrainConfig(batch=4, length=24, objective=objective, masking="ngram")
+    same = lambda a,b: all(torch.equal(x, y) for x,y in zip(a, b) if x is not None)
+    one = training_batch(c, cfg, 5)
+    assert same(one, training_batch(c, cfg, 5)) and not same(one, training_batch(c, cfg, 6)) and not same(one, training_batch(c, replace(cfg, seed=1), 5))
+    assert same(training_batch(c, cfg, 5, "heldout"), training_batch(c, replace(cfg, seed=1), 5, "heldout"))
+    assert (one[4] is None)==(one[5] is None)==("+" not in objective)
+
+def test_length_changes_at_its_step(tmp_path):
+    c = numbered(3000, V=60)
+    cfg = PretrainConfig(steps=10, batch=2, length=[[12, .3], [24, 1.]], warmup=2, save=3, heldout_batches=2, bf16=False)
+    assert [training_batch(c, cfg, s)[0].shape[1] for s in range(10)]==[12]*3+[24]*7
+    assert training_batch(c, cfg, 9, "heldout")[0].shape[1]==12                          # the same at every checkpoint
+    s = pretrain(c, c, net("mlm", 65, longest(cfg)), None, cfg, tmp_path/"s", progress=False)
+    assert {k: e["tokens"] for k,e in s.entries.items()}=={0: 0, 3: 2*36, 6: 2*(36+72), 9: 2*(36+144), 10: 2*(36+168)}
+
+def test_marks_of_an_l1(lab):
+    tok = open_tokenizer(lab["corpora"]+"/tokenizer")
+    m = l1_marks(lab["corpora"], "english")
+    for i,piece in enumerate(tok.convert_ids_to_tokens(range(len(tok)))): assert m["continues"][i]==piece.startswith("##") and m["ends"][i]==(piece in (".", "!", "?", "</s>"))
+    assert m["continues"].any() and m["ends"].sum()>=2
+
+# ---- losses
+
+@pytest.mark.parametrize("family,objective", [("albert", "mlm+sop"), ("bert", "mlm+nsp"), ("albert", "mlm+nsp")])
+def test_pair_losses_are_those_of_transformers(family, objective):
+    c = numbered(3000, "line", line=17, V=60)
+    c.offsets[1::3] -= 5                                                                  # lines of different lengths: padding
+    cfg,m = PretrainConfig(batch=8, length=24, objective=objective), build(family, 65, 24, pairs=True, **TINY)
+    x,mask,positions,labels,types,order = b = training_batch(c, cfg, 0)
+    assert mask is not None
+    full = torch.full_like(x, -100); full.view(-1)[positions] = labels
+    name = "sentence_order_label" if family=="albert" else "next_sentence_label"
+    theirs = m(input_ids=x, attention_mask=mask, token_type_ids=types, labels=full, **{name: order})
+    loss,parts,hits = objective_loss(m, b, cfg)
+    assert loss.item()==pytest.approx(theirs.loss.item(), abs=1e-5) and set(parts)==set(OBJECTIVES[objective])
+    logits = theirs.sop_logits if family=="albert" else theirs.seq_relationship_logits
+    assert torch.allclose(hits[OBJECTIVES[objective][1]][0], logits, atol=1e-5)
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_rtd_against_transformers(padded):
+    c = numbered(3000, "line", line=17, V=60) if padded else numbered(3000, V=60)
+    if padded: c.offsets[1::3] -= 5
+    cfg,m,seen = PretrainConfig(batch=8, length=24, objective="rtd"), net("rtd", 65), {}
+    x,mask,positions,labels,types,order = b = training_batch(c, cfg, 1)
+    assert (mask is not None)==padded
+    m.discriminator.register_forward_pre_hook(lambda mod,args,kw: seen.update(kw), with_kwargs=True)
+    torch.manual_seed(0)
+    loss,parts,hits = objective_loss(m, b, cfg)
+    full = torch.full_like(x, -100); full.view(-1)[positions] = labels
+    assert parts["generator"].item()==pytest.approx(m.generator(input_ids=x, attention_mask=mask, labels=full).loss.item(), abs=1e-5)
+    text = x.clone(); text.view(-1)[positions] = labels
+    read = seen["input_ids"]
+    outside = torch.ones(x.numel(), dtype=torch.bool); outside[positions] = False
+    assert torch.equal(read.flatten()[outside], text.flatten()[outside]) and (read!=text).any()
+    theirs = m.discriminator(input_ids=read, attention_mask=mask, labels=(read!=text).long())
+    assert parts["discriminator"].item()==pytest.approx(theirs.loss.item(), abs=1e-5)
+    assert loss.item()==pytest.approx(parts["generator"].item()+50*parts["discriminator"].item(), rel=1e-5)
+    assert len(hits["rtd"][1])==(x.numel() if mask is None else int(mask.sum())) and int(hits["rtd"][1].sum())==int((read!=text).sum())
+    loss.backward()
+    assert m.base_model.embeddings.word_embeddings.weight.grad.abs().sum()>0 and m.generator.electra.encoder.layer[0].output.dense.weight.grad is not None
+
+def test_the_generator_draws_from_its_softmax():
+    c,cfg,m = numbered(3000, V=6), PretrainConfig(batch=2, length=8, objective="rtd"), net("rtd", 11)
+    with torch.no_grad(): m.generator.generator_lm_head.bias.copy_(torch.linspace(-1, 2, 11))
+    b = training_batch(c, cfg, 1)
+    b = (b[0], b[1], b[2][:1], b[3][:1], None, None)
+    seen = []
+    m.discriminator.register_forward_pre_hook(lambda mod,args,kw: seen.append(int(kw["input_ids"].view(-1)[b[2]])), with_kwargs=True)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for _ in range(800): objective_loss(m, b, cfg)
+        p = mlm_head(m.generator)(m.generator.base_model(b[0]).last_hidden_state.flatten(0,1)[b[2]])[0].softmax(-1)
+    share = np.bincount(seen, minlength=11)/len(seen)
+    assert np.abs(share-p.numpy()).max()<4*np.sqrt(.25/800) and ((share-p.numpy())**2/p.numpy()).sum()*800<30   # chi-square, 10 degrees of freedom
+
+# ---- training
+
+def topics(n=400, seed=0):
+    "Lines of one of two topics: words of the first half of a line are others than those of the second."
+    rng = np.random.default_rng(seed)
+    t = rng.integers(2, size=n)[:,None]
+    ids = 5+20*t+np.concatenate([rng.integers(10, size=(n, 6)), 10+rng.integers(10, size=(n, 6))], 1)
+    return IdCorpus(ids.ravel(), np.arange(0, ids.size+1, 12), dict(maker="topics", pack="line", vocab_size=45, sha256=f"topics{seed}"))
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_training_lowers_every_part(objective, tmp_path):
+    last = 300 if objective=="mlm+nsp" else 120
+    cfg = PretrainConfig(steps=last, batch=32, length=16, lr=5e-3, warmup=10, save=last, objective=objective, heldout_batches=6, bf16=False)
+    s = pretrain(topics(), topics(seed=1), net(objective, 45, 16, hidden_size=32, initializer_range=.1, hidden_dropout_prob=0., attention_probs_dropout_prob=0.), None, cfg, tmp_path/"s", dict(family=FAMILY[objective], l1="topics", seed=0), progress=False)
+    a,b = s.entries[0]["loss"], s.entries[last]["loss"]
+    assert b["heldout"]<a["heldout"]-.3
+    for part in OBJECTIVES[objective]: assert b["heldout_parts"][part][0]<a["heldout_parts"][part][0]-.1, part
+    assert b["accuracy"]["mlm"][0]>a["accuracy"]["mlm"][0]
+    r = loss_rows(s)
+    assert set(r.loc[r["metric"]=="loss", "group"])=={"", *OBJECTIVES[objective], *(["total"] if OBJECTIVES[objective] else [])}
+    assert set(r.loc[r["metric"]=="accuracy", "group"])=={"mlm", *{"mlm+sop": ["sop"], "mlm+nsp": ["nsp"], "rtd": ["rtd"]}.get(objective, [])} and (r.loc[r["metric"]=="accuracy", "split"]=="heldout").all()
+    pick = lambda split,group: r[(r["metric"]=="loss") & (r["split"]==split) & (r["group"]==group) & (r["step"]==last)]["value"].tolist()
+    assert pick("heldout", "")==[b["heldout"]] and pick("train", "")==[b["train"]]
+    if OBJECTIVES[objective]:
+        first,second = OBJECTIVES[objective]
+        weight = 50 if objective=="rtd" else 1
+        for split in ("train", "heldout"):
+            assert pick(split, first)==pick(split, "")
+            assert pick(split, "total")[0]==pytest.approx(pick(split, first)[0]+weight*pick(split, second)[0], rel=.02)
+
+@pytest.mark.parametrize("objective,optimizer", [("mlm+sop", "lamb"), ("mlm+nsp", "adamw"), ("rtd", "adamw")])
+def test_stopped_and_resumed(objective, optimizer, tmp_path):
+    "With dropout, n-grams, a change of length and draws: the same bytes, whatever is lost."
+    c = numbered(4000, V=60)
+    cfg = PretrainConfig(steps=12, batch=4, length=[[16, .5], [24, 1]], lr=1e-3, warmup=2, save=4, objective=objective, masking="ngram", optimizer=optimizer, heldout_batches=2, state_every=3, bf16=False)
+    go = lambda name,**kw: pretrain(c, c, net(objective, 65), None, cfg, tmp_path/name, progress=False, marks=random_marks(65), **kw)
+    facts = lambda s: [{k: v for k,v in e.items() if k!="wall_s"} for e in s.entries.values()]
+    whole = facts(go("whole"))
+    for n in (5, 2, 3): go("cut", stop_after=n)
+    assert facts(go("cut"))==whole
+    if objective=="rtd":
+        assert all(e["sha256_generator"]!=e["sha256"] for e in whole)
+        f = tmp_path/"cut/step8/generator/model.safetensors"; f.write_bytes(f.read_bytes()[:-5])
+        with pytest.raises(EmbryoError, match="damaged or truncated"): open_series(tmp_path/"cut").load(8, part="generator")
+        assert facts(go("cut"))==whole and AutoModelForMaskedLM.from_pretrained(tmp_path/"cut/step8/generator")
+
+def test_steps_open_in_transformers(tmp_path):
+    "No code of ours: the masked-LM model, and the heads of the objective beside it."
+    c,x = numbered(3000, V=60), torch.randint(5, 65, (2, 12), generator=torch.Generator().manual_seed(0))
+    for objective,cls in (("mlm+sop", AlbertForPreTraining), ("mlm+nsp", BertForPreTraining), ("rtd", ElectraForPreTraining)):
+        m = net(objective, 65)
+        s = pretrain(c, None, m, None, PretrainConfig(steps=2, batch=2, length=16, save=2, objective=objective, bf16=False), tmp_path/objective, progress=False)
+        folder = s.path(2)
+        again,info = cls.from_pretrained(folder, output_loading_info=True)
+        assert not info["missing_keys"] and not info["unexpected_keys"]
+        trained = m.discriminator if objective=="rtd" else m
+        again = dict(again.named_parameters())
+        assert all(torch.equal(p, again[k]) for k,p in trained.named_parameters())
+        words = m.generator if objective=="rtd" else m
+        for lm in (AutoModelForMaskedLM.from_pretrained(folder/("generator" if objective=="rtd" else "")),):
+            theirs = lm(x).logits
+            assert torch.allclose(theirs, mlm_head(words)(words.base_model(x).last_hidden_state), atol=1e-6)
+    assert isinstance(AutoModelForPreTraining.from_pretrained(folder), ElectraForPreTraining) and isinstance(AutoModelForMaskedLM.from_pretrained(folder/"generator"), ElectraForMaskedLM)
+
+def test_objective_and_family_belong_together(tmp_path):
+    c,go = numbered(3000, V=60), lambda family,objective,**kw: pretrain(c, None, build(family, 65, 32, **TINY, **kw), None, PretrainConfig(steps=1, batch=2, length=16, objective=objective), tmp_path/"x", progress=False)
+    for family,objective in (("electra", "mlm"), ("bert", "rtd"), ("electra", "mlm+nsp")):
+        with pytest.raises(EmbryoError, match="does not train a model of family"): go(family, objective)
+    with pytest.raises(EmbryoError, match="no head for pairs"): go("bert", "mlm+nsp")
+    assert not (tmp_path/"x").exists()
+
+@pytest.mark.parametrize("objective", ["mlm+sop", "rtd"])
+def test_a_run_by_name(lab, objective, tmp_path):
+    family = FAMILY[objective]
+    training = dict(steps=2, batch=4, length=32, warmup=1, save=2, heldout_batches=2, **({} if family=="electra" else dict(objective=objective, masking="ngram")))
+    s = pretrain_run(family, "english", 0, lab["corpora"], tmp_path, dict(TINY), training, progress=False)
+    model,tok = s.load(2)
+    assert s.info["run"]["config"]["objective"]==objective and len(tok)==model.config.vocab_size
+    if family=="electra":
+        with pytest.raises(EmbryoError, match='part="generator"'): mlm_head(model)
+        g,tok2 = s.load(2, part="generator")
+        assert len(tok2)==len(tok) and mlm_head(g)(g.base_model(torch.tensor([[0, 9, 2]])).last_hidden_state).shape==(1, 3, len(tok))
+    else:
+        with pytest.raises(EmbryoError, match="only our own series of ELECTRA"): s.load(2, part="generator")
+
+def test_a_series_from_before(tmp_path):
+    "Settings that a series does not know had their defaults; it goes on."
+    c = numbered(3000, V=60)
+    cfg = PretrainConfig(steps=6, batch=2, length=16, save=3, bf16=False)
+    go = lambda cfg,**kw: pretrain(c, c, net("mlm", 65), None, cfg, tmp_path/"s", progress=False, **kw)
+    go(cfg, stop_after=4)
+    f = tmp_path/"s/series.json"; d = json.loads(f.read_text())
+    for k in ("objective", "masking", "rtd_weight", "generator"): d["run"]["config"].pop(k)
+    f.write_text(json.dumps(d))
+    assert go(cfg).steps==[0, 3, 6]
+    with pytest.raises(EmbryoError, match="config.masking 'token' -> 'word'"): go(replace(cfg, masking="word"))
+
+# ---- series of others
+
+class Handler(BaseHTTPRequestHandler):
+    "What the hub says about models: <root>/owner/name/<revision>/files."
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *args): pass
+    def answer(self, status, body=b"", **headers):
+        self.send_response(status)
+        for k,v in dict(headers, Content_Length=len(body)).items(): self.send_header(k.replace("_", "-"), str(v))
+        self.end_headers()
+        if self.command!="HEAD": self.wfile.write(body)
+    def do_GET(self):
+        root,path = self.server.root, unquote(urlsplit(self.path).path)
+        self.server.requests.append(path)
+        m = re.fullmatch(r"(?:/api/models)?/([^/]+/[^/]+)/(revision|tree|resolve)/(refs/pr/\d+|[^/]+)(?:/(.*))?", path)
+        revisions = {d.name: d for d in (root/m[1]).iterdir()} if m and (root/m[1]).is_dir() else {}
+        if not revisions: return self.answer(404, X_Error_Code="RepoNotFound")
+        commit = {hashlib.sha1(f"{m[1]} {n}".encode()).hexdigest(): n for n in revisions}
+        name = commit.get(m[3], m[3].replace("/", "-"))
+        if name not in revisions: return self.answer(404, X_Error_Code="RevisionNotFound")
+        sha,files = next(c for c,n in commit.items() if n==name), {f.name: f for f in sorted(revisions[name].iterdir())}
+        blob = lambda f: hashlib.sha1(f.read_bytes()).hexdigest()
+        if m[2]=="revision": return self.answer(200, json.dumps(dict(id=m[1], sha=sha, siblings=[dict(rfilename=n) for n in files])).encode(), Content_Type="application/json")
+        if m[2]=="tree": return self.answer(200, json.dumps([dict(type="file", path=n, size=f.stat().st_size, oid=blob(f)) for n,f in files.items()]).encode(), Content_Type="application/json")
+        if m[4] not in files: return self.answer(404, X_Error_Code="EntryNotFound")
+        self.answer(200, files[m[4]].read_bytes(), ETag=f'"{blob(files[m[4]])}"', X_Repo_Commit=sha, Accept_Ranges="bytes")
+    do_HEAD = do_GET
+
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "owl", "see", "##s", "."]
+
+def checkpoint(folder, seed=0, cls=BertForPreTraining):
+    "A BERT as others publish it: their special ids, vocab.txt instead of tokenizer.json."
+    torch.manual_seed(seed)
+    m = cls(build("bert", len(VOCAB), 16, **TINY).config)
+    m.save_pretrained(folder)
+    (folder/"vocab.txt").write_text("\n".join(VOCAB)+"\n")
+    (folder/"tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer", do_lower_case=True)))
+    return m
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.root,server.requests = tmp_path/"hub", []
+    threading.Thread(target=server.serve_forever, args=(.05,), daemon=True).start()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path/"cache"))
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    yield server
+    server.shutdown(); server.server_close()
+
+def test_series_on_the_hub(hub):
+    made = {k: checkpoint(hub.root/f"google/multiberts-seed_0-step_{k}k/main", k) for k in (0, 20, 40)}
+    s = open_series("google/multiberts-seed_0-step_{0,20,40}k")
+    assert s.steps==[0, 20_000, 40_000] and not hub.requests                              # nothing is fetched before it is needed
+    model,tok = s.load(20_000)
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, made[20].bert.embeddings.word_embeddings.weight) and isinstance(model, BertForMaskedLM)
+    assert tok("the owl sees.")["input_ids"]==[2, 5, 6, 7, 8, 9, 3]
+    assert {r.split("/")[-1] for r in hub.requests if "/resolve/" in r}<={"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"} and not any("step_40k" in r for r in hub.requests)
+    n = len(hub.requests); s.load(20_000)
+    assert not [r for r in hub.requests[n:] if r.endswith("safetensors")]                 # kept
+
+def test_series_of_revisions(hub):
+    made = {k: checkpoint(hub.root/f"me/bert/step{k}", k) for k in (0, 50, 100)}
+    s = open_series("me/bert@step{0..100..50}")
+    assert s.steps==[0, 50, 100] and torch.equal(s.load(100)[0].bert.embeddings.word_embeddings.weight, made[100].bert.embeddings.word_embeddings.weight)
+    checkpoint(hub.root/"me/bert-7/refs-pr-1")
+    assert open_series(["me/bert-7@refs/pr/1"]).load(7)
+
+def test_what_the_hub_does_not_have(hub, tmp_path, monkeypatch):
+    checkpoint(hub.root/"me/old-5k/main")
+    f = hub.root/"me/old-5k/main/model.safetensors"; f.rename(f.with_name("pytorch_model.bin"))
+    with pytest.raises(EmbryoError, match="no safetensors.*me/old-5k@refs/pr/1"): open_series(["me/old-5k"]).load(5000)
+    assert not any(r.endswith(".bin") for r in hub.requests)
+    with pytest.raises(EmbryoError, match="me/nothing-3: neither a folder here nor"): open_series(["me/nothing-3"]).load(3)
+    with pytest.raises(EmbryoError, match="neither a folder here nor a repository and revision"): open_series("me/old-5k@step9").load(9)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(EmbryoError, match="the hub cannot be reached"): open_series(["me/other-3"]).load(3)
+
+def test_unusable_lists(tmp_path):
+    for k in (10, 20): checkpoint(tmp_path/f"step{k}", k)
+    assert open_series([tmp_path/"step20", tmp_path/"step10"]).steps==[10, 20]
+    (tmp_path/"empty5").mkdir()
+    for bad,words in (([], "an empty list"), ([tmp_path/"step10", str(tmp_path/"step{10,20}")], "is step 10, as .*give every step once"), (str(tmp_path/"step{10,30}"), "step30: no such folder"), ("google/bert@main", "no step number"),
+                      (str(tmp_path/"step{10,20"), "a brace without its partner"), ("a/b{1..0}", "is not a range"), ([tmp_path/"empty5"], "no config.json")):
+        with pytest.raises(EmbryoError, match=words): open_series(bad)
+
+def test_a_head_that_was_never_trained(tmp_path):
+    "transformers would draw it at random and go on."
+    checkpoint(tmp_path/"step1", cls=BertModel)
+    s = open_series(tmp_path)
+    with pytest.raises(EmbryoError, match=r"step1: has no masked-LM head \(cls\.predictions"): s.load(1)
+    body,_ = s.load(1, head=False)
+    assert body.base_model(torch.tensor([[2, 5, 3]])).last_hidden_state.shape==(1, 3, 16)
+    f = tmp_path/"step1/model.safetensors"
+    from safetensors.torch import save_file
+    save_file({k: v for k,v in load_file(f).items() if "word_emb" not in k}, f, metadata={"format": "pt"})
+    with pytest.raises(EmbryoError, match="1 weights of its body are not in the file"): s.load(1, head=False)
