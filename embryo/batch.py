@@ -319,7 +319,7 @@ class Plan:
         for f in family:
             for l1 in l1s:
                 for seed in seeds:
-                    pre,source = ([], self.given(f)) if f in self.p.get("series", {}) else ([self.pretrain(f, l1, seed)], "")
+                    pre,source = (self.world(), self.given(f)) if f in self.p.get("series", {}) else ([self.pretrain(f, l1, seed)], "")
                     all_steps = open_series(source).steps if source else self.steps(f, l1, "all")
                     chosen = spec.get("step", "all" if template=="examine" else "last")
                     steps = {"all":all_steps, "last":all_steps[-1:]}.get(chosen) if isinstance(chosen, str) else checkpoint_steps(chosen, chosen[-1][1]) if isinstance(chosen[0], list) else list(chosen)
@@ -590,7 +590,7 @@ def embryo_corpus(
 # %% ../nbs/17_batch.ipynb #c050
 @command
 def embryo_pretrain(
-    family:str="roberta", # albert or roberta
+    family:str="roberta", # albert, bert, electra or roberta
     l1:str="english", # Name of an L1, or none for the untrained model
     seed:int=0, # Initialisation, order of the data, masks, dropout
     profile:str="micro", # Profile with sizes and schedule
@@ -602,22 +602,35 @@ def embryo_pretrain(
 # %% ../nbs/17_batch.ipynb #c051
 @command
 def embryo_examine(
-    series:str, # Folder of a series, or of checkpoints named ...<step>
-    sentences:str, # Annotated sentences: GUM, EWT, CoNLL-2012 or edge-probing JSON
+    series:str, # A series: our folder, a folder of checkpoints named ...<step>, or hub ids in braces (owner/name-step_{0,20,40}k)
+    sentences:str, # Annotated sentences for words and attention: GUM, EWT, CoNLL-2012 or edge-probing JSON
+    data:str="", # Data folder, for probing (probing_gum, probing_ewt) and knowledge (lama)
+    evaluators:str="reconstruct,mask_predict", # Any of reconstruct, mask_predict, probe, attention, knowledge
     out:str="rows.csv", # Rows to write (.csv or .parquet)
     step:int=-1, # Which checkpoint; -1 = all
-    max_sentences:int=0, # Use only so many sentences; 0 = all
+    max_sentences:int=0, # Every k-th sentence so that about this many are used; 0 = all
 ):
-    "Ask checkpoints which words they reconstruct and predict, by part of speech."
+    "Ask checkpoints - ours or others' - what they know: words, structure, attention, facts."
     import pandas as pd
     from embryo.annotations import read
+    from embryo.attention import attention_rows
+    from embryo.knowledge import ask, read_lama
+    from embryo.probing import probe, read_tasks
     from embryo.rows import write_rows
     from embryo.series import open_series
     from embryo.words import mask_predict, reconstruct
+    asked = [choose("evaluator", e.strip(), EVALUATORS) for e in evaluators.split(",")]
+    if not data and {"probe", "knowledge"}&set(asked): raise EmbryoError("give --data, a folder with probing_gum and probing_ewt (probe) and lama (knowledge)")
     s,sent,rows = open_series(series), read(sentences), []
+    if max_sentences: sent = sent[::max(1, round(len(sent)/max_sentences))]
+    tasks,facts = read_tasks(data) if "probe" in asked else {}, read_lama(Path(data)/"lama") if "knowledge" in asked else ()
     for k in s.steps if step<0 else [step]:
-        model,tok = s.load(k)
-        for f in (reconstruct, mask_predict): rows.append(f(model.to(device()), tok, sent[:max_sentences or None], progress=True).assign(step=k))
+        model,tok = s.load(k, head=False) if set(asked)<={"probe", "attention"} else s.load(k)
+        speaker = s.load(k, part="generator")[0] if model.config.model_type=="electra" and {"reconstruct", "mask_predict", "knowledge"}&set(asked) else model
+        model,speaker = model.to(device()), speaker.to(device())
+        ways = dict(reconstruct=lambda: reconstruct(speaker, tok, sent, progress=True), mask_predict=lambda: mask_predict(speaker, tok, sent, progress=True), probe=lambda: probe(model, tok, tasks, progress=True),
+                    attention=lambda: attention_rows(model, tok, sent, progress=True), knowledge=lambda: ask(speaker, tok, *facts, progress=True))
+        rows += [ways[e]().assign(step=k) for e in asked]
     print(write_rows(pd.concat(rows), out))
 
 # %% ../nbs/17_batch.ipynb #c052
