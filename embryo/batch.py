@@ -384,7 +384,7 @@ class Plan:
                 seconds = sum((b-a)*max(t.batch*l*training_flops(m, family, V, l)/FLOPS[on], L*UPDATE_S[on]) for l,a,b in phases(t))
                 made = checkpoint_steps(t.save, t.steps)
                 states = max(1, len(made[::t.keep_state_every])) if t.keep_state_every else 1
-                disk,memory = 4*W*(len(made)+3*states)/2**20, memory+needs(t.batch if t.steps else 0, longest(t), .15)
+                disk,memory = 4*W*(len(made)+3*states)/2**20, memory+needs(t.batch/t.accumulate if t.steps else 0, longest(t), .15)
             elif n.template=="examine":
                 tokens = sum((q["max_sentences"] or 1271)*EVALUATORS[e][0]+EVALUATORS[e][1]*(.1 if self.micro else 1) for e in q["evaluators"])
                 seconds,memory = tokens*body_flops(m, 64, family)/SCORING[on], memory+4*W/2**20

@@ -6,8 +6,8 @@
 __all__ = ['OBJECTIVES', 'MASKINGS', 'STRETCHES', 'RTD_AS_MASK', 'STUCK_MARGIN', 'PAPER_TRAINING', 'PretrainConfig', 'phases',
            'length_at', 'longest', 'tokens_at', 'permuted', 'in_order', 'n_examples', 'examples', 'piece_marks',
            'l1_marks', 'chosen_words', 'selected', 'pair_examples', 'training_batch', 'masked_batch', 'masked_loss',
-           'objective_loss', 'lr_at', 'make_optimizer', 'heldout_loss', 'stop_requests', 'pretrain', 'verdict',
-           'run_config', 'pretrain_run', 'loss_rows', 'grid']
+           'objective_loss', 'batch_parts', 'lr_at', 'make_optimizer', 'heldout_loss', 'stop_requests', 'pretrain',
+           'verdict', 'run_config', 'pretrain_run', 'loss_rows', 'grid']
 
 # %% ../nbs/12_pretrain.ipynb #c002
 import json, math, os, shutil, signal, sys, time
@@ -50,10 +50,12 @@ class PretrainConfig:
     seed:int = 0             # initialisation, order of the data, masks and dropout
     objective:str = "mlm"    # mlm, mlm+sop (ALBERT), mlm+nsp (BERT) or rtd (ELECTRA)
     masking:str = "token"    # what is selected at once: token, word, or ngram (ALBERT: one to three words, n of them with a probability like 1/n)
+    accumulate:int = 1       # parts in which a batch passes through the model, one after the other: the same update but for rounding, in a fraction of the memory
     rtd_weight:float = 50.   # of ELECTRA's discriminator loss beside the generator's (official code)
     generator:float = 1/3    # width of ELECTRA's generator as a share of the discriminator's (official code, base)
     def __post_init__(self):
         choose("objective", self.objective, OBJECTIVES); choose("masking", self.masking, MASKINGS)
+        if not 1<=self.accumulate<=self.batch: raise EmbryoError(f"accumulate is {self.accumulate!r}; expected 1 to {self.batch}, the sequences of a batch")
         whole = lambda x: isinstance(x, int) and not isinstance(x, bool) and x>3
         l = self.length
         shares = [b for _,b in l] if isinstance(l, (list, tuple)) and l and all(isinstance(x, (list, tuple)) and len(x)==2 and whole(x[0]) and isinstance(x[1], (int, float)) for x in l) else []
@@ -316,6 +318,22 @@ def objective_loss(
     return loss, parts, hits
 
 # %% ../nbs/12_pretrain.ipynb #c037
+def batch_parts(
+    batch, # From `training_batch`
+    cfg:PretrainConfig, # accumulate, objective
+): # Iterator of (batch, {part of the loss: share of the whole batch})
+    "Cut a batch by sequences."
+    x,mask,positions,labels,types,order = batch
+    T,names = x.shape[1], OBJECTIVES[cfg.objective] or ("mlm",)
+    for rows in torch.arange(len(x)).chunk(cfg.accumulate):
+        a,b = int(rows[0]), int(rows[-1])+1
+        i,j = torch.searchsorted(positions, torch.tensor([a*T, b*T])).tolist()
+        if i==j: raise EmbryoError(f"batch_parts: a part of {b-a} sequences has no selected token; set accumulate below {cfg.accumulate}")
+        tokens = (b-a)/len(x) if mask is None else (mask[a:b].sum()/mask.sum()).item()
+        share = dict(zip(names, ((j-i)/len(positions), tokens if cfg.objective=="rtd" else (b-a)/len(x))))
+        yield (x[a:b], None if mask is None else mask[a:b], positions[i:j]-a*T, labels[i:j], None if types is None else types[a:b], None if order is None else order[a:b]), share
+
+# %% ../nbs/12_pretrain.ipynb #c040
 def lr_at(
     step:int, # Number of the update, from 0
     cfg:PretrainConfig, # lr, warmup, steps
@@ -324,7 +342,7 @@ def lr_at(
     if step<cfg.warmup: return cfg.lr*(step+1)/cfg.warmup
     return cfg.lr*max(0., (cfg.steps-step)/max(1, cfg.steps-cfg.warmup))
 
-# %% ../nbs/12_pretrain.ipynb #c039
+# %% ../nbs/12_pretrain.ipynb #c042
 def make_optimizer(
     model, # Model whose parameters to train
     cfg:PretrainConfig, # optimizer, weight_decay, betas, eps
@@ -338,7 +356,7 @@ def make_optimizer(
     from pytorch_optimizer import Lamb
     return Lamb(groups, lr=cfg.lr, betas=cfg.betas, eps=cfg.eps)
 
-# %% ../nbs/12_pretrain.ipynb #c042
+# %% ../nbs/12_pretrain.ipynb #c045
 @torch.inference_mode()
 def heldout_loss(
     model, # In any mode; left as it was
@@ -368,7 +386,7 @@ def heldout_loss(
     out = dict(heldout=value, heldout_stderr=stderr, heldout_n=n, accuracy={k: v for (what,k),v in scores.items() if what=="accuracy"})
     return out|(dict(heldout_parts={k: v for (what,k),v in scores.items() if what=="loss"}) if OBJECTIVES[cfg.objective] else {})
 
-# %% ../nbs/12_pretrain.ipynb #c044
+# %% ../nbs/12_pretrain.ipynb #c047
 def _same_run(old, new, folder):
     "Refuse to continue a series of another configuration."
     flat = lambda d: {f"{k}.{j}" if isinstance(v, dict) else k: x for k,v in d.items() for j,x in (v.items() if isinstance(v, dict) else [(k, v)]) if j not in ("state_every", "keep_state_every")} # how often the state is kept changes no number
@@ -377,7 +395,7 @@ def _same_run(old, new, folder):
     diff = [f"{k} {a.get(k)!r} -> {b.get(k)!r}" for k in sorted(set(a)|set(b)) if a.get(k)!=b.get(k)]
     if diff: raise EmbryoError(f"{folder}: holds a series made with other settings ({'; '.join(diff[:4])}); choose another folder, or pass fresh=True to set it aside and begin anew")
 
-# %% ../nbs/12_pretrain.ipynb #c046
+# %% ../nbs/12_pretrain.ipynb #c049
 @contextmanager
 def stop_requests():
     "Collect SIGINT and SIGTERM in a list instead of being interrupted by them."
@@ -389,7 +407,7 @@ def stop_requests():
     finally:
         for s,h in old.items(): signal.signal(s, h)
 
-# %% ../nbs/12_pretrain.ipynb #c047
+# %% ../nbs/12_pretrain.ipynb #c050
 def pretrain(
     corpus:IdCorpus, # Training ids
     heldout:IdCorpus, # Held-out ids, or None
@@ -470,17 +488,22 @@ def pretrain(
             if step in plan and step not in heads: mark(step)
             elif step>first and (step%cfg.state_every==0 or (stop_after and step==first+stop_after)): state(step)
             if step==cfg.steps or (stop_after and step==first+stop_after): break
-            b = [t if t is None else t.to(dev, non_blocking=True) for t in training_batch(corpus, cfg, step, marks=marks)]
+            batch,loss,parts = training_batch(corpus, cfg, step, marks=marks), 0., {}
             torch.manual_seed(seed_for("dropout", cfg.seed, step))
             for g in opt.param_groups: g["lr"] = lr_at(step, cfg)
-            with torch.autocast(dev.type, torch.bfloat16) if bf16 else nullcontext(): loss,parts = objective_loss(model, b, cfg)[:2]
-            loss.backward()
+            for piece,share in batch_parts(batch, cfg) if cfg.accumulate>1 else [(batch, {})]:
+                piece = [t if t is None else t.to(dev, non_blocking=True) for t in piece]
+                with torch.autocast(dev.type, torch.bfloat16) if bf16 else nullcontext(): now,each = objective_loss(model, piece, cfg)[:2]
+                if share: now = sum(share[k]*v*(cfg.rtd_weight if k=="discriminator" else 1) for k,v in each.items())
+                now.backward()
+                loss = loss+now.detach()
+                for k,v in each.items(): parts[k] = parts.get(k, 0)+share.get(k, 1)*v.detach()
             torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.clip)
             opt.step()
             opt.zero_grad(set_to_none=True)
-            sums["loss"] += next(iter(parts.values())).detach(); sums["count"] += 1        # the masked-LM part
-            for k,v in dict(parts, total=loss).items() if names_of else (): sums[f"part_{k}"] += v.detach()
-            seen += b[0].numel()
+            sums["loss"] += next(iter(parts.values())); sums["count"] += 1                 # the masked-LM part
+            for k,v in dict(parts, total=loss).items() if names_of else (): sums[f"part_{k}"] += v
+            seen += batch[0].numel()
             bar.update()
             if (step+1)%50==0:
                 now = loss.item()
@@ -493,14 +516,14 @@ def pretrain(
     model.cpu().eval()
     return open_series(out)
 
-# %% ../nbs/12_pretrain.ipynb #c048
+# %% ../nbs/12_pretrain.ipynb #c051
 def _tensorboard(out, first):
     "Event files beside the series, if tensorboard is installed."
     try: from torch.utils.tensorboard import SummaryWriter
     except ImportError: return None
     return SummaryWriter(Path(out)/"tensorboard", purge_step=first)
 
-# %% ../nbs/12_pretrain.ipynb #c058
+# %% ../nbs/12_pretrain.ipynb #c061
 STUCK_MARGIN = .05 # nats below the i.i.d. plateau that count as having left it (ours)
 
 def verdict(
@@ -511,7 +534,7 @@ def verdict(
     if floor.get("kind")=="exact": return "at floor" if loss<floor["all"]+STUCK_MARGIN else "short of floor"
     return "learned" if loss<floor["plateau"]-STUCK_MARGIN else "stuck"
 
-# %% ../nbs/12_pretrain.ipynb #c061
+# %% ../nbs/12_pretrain.ipynb #c064
 def run_config(
     family:str, # albert, bert, electra or roberta
     l1:str, # Name of an L1, or none
@@ -540,7 +563,7 @@ def pretrain_run(
     return pretrain(open_ids(ids/"train"), open_ids(ids/"heldout"), net, tok, cfg, Path(series)/f"{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed, **({"code":code} if code else {})),
                     marks=l1_marks(corpora, ids.name), **kwargs)
 
-# %% ../nbs/12_pretrain.ipynb #c062
+# %% ../nbs/12_pretrain.ipynb #c065
 def loss_rows(
     series:Series, # A series of ours
 )->pd.DataFrame: # Rows: masked-LM loss on train and held-out data at every step, with group = part those of an objective that has several, accuracy (group mlm, sop, nsp, rtd), tokens seen, and at the last step floor, entropy of the text, plateau and whether it is stuck
@@ -564,7 +587,7 @@ def loss_rows(
         out.append(dict(step=last, metric="stuck", group=v, value=float(v=="stuck")))
     return row_frame(out, family=r["family"], l1=r["l1"], seed=r["seed"], evaluator="pretrain", task="mlm")
 
-# %% ../nbs/12_pretrain.ipynb #c065
+# %% ../nbs/12_pretrain.ipynb #c068
 def grid(*parts): return dict(at=sorted({s for first,until,every in parts for s in range(first, until+1, every)})) # A saving plan from (first, until, every)
 
 PAPER_TRAINING = dict(                                                                   # fields of PretrainConfig
