@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import (AlbertForPreTraining, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer, BertForMaskedLM, BertForPreTraining, BertModel, BertTokenizer, ElectraForMaskedLM, ElectraForPreTraining)
 from embryo.core import EmbryoError, checkpoint_steps, read_json, rng_for
 from embryo.models import PAPER, Electra, build, mlm_head
-from embryo.pretrain import (OBJECTIVES, PAPER_TRAINING, PretrainConfig, chosen_words, examples, heldout_loss, in_order, l1_marks, length_at, longest, loss_rows, masked_batch, n_examples, objective_loss,
+from embryo.pretrain import (OBJECTIVES, PretrainConfig, chosen_words, examples, heldout_loss, in_order, l1_marks, length_at, longest, loss_rows, masked_batch, n_examples, objective_loss,
                              pair_examples, phases, piece_marks, pretrain, pretrain_run, run_config, selected, tokens_at, training_batch)
 from embryo.core import seed_for
 from embryo.series import Series, open_series, step_of
@@ -37,23 +37,6 @@ def halves(row):
     return row[1:cut], row[cut+1:-1]
 
 # ---- settings
-
-def test_paper_table_2():
-    "P1, table 2 (ALBERT) and appendix B; BERT and ELECTRA by their official settings."
-    a,b,e = (PretrainConfig(**PAPER_TRAINING[k]) for k in ("albert", "bert", "electra"))
-    assert (a.batch, a.lr, a.steps, a.warmup)==(512, 6.222539674e-4, 1_000_000, 25_000)
-    assert (a.optimizer, a.weight_decay, a.betas, a.eps, a.clip, a.objective, a.masking, longest(a))==("lamb", .01, (.9, .999), 1e-6, 1., "mlm+sop", "ngram", 512)
-    assert a.lr==pytest.approx(.00176*(512/4096)**.5, rel=1e-9) and a.warmup==8*3125 and a.steps==8*125_000
-    assert (b.batch, b.lr, b.steps, b.warmup, b.objective)==(256, 1e-4, 1_000_000, 10_000, "mlm+nsp")
-    assert phases(b)==[(128, 0, 900_000), (512, 900_000, 1_000_000)]
-    assert (e.batch, e.lr, e.steps, e.warmup, e.objective, e.rtd_weight, longest(e))==(256, 2e-4, 766_000, 10_000, "rtd", 50, 512)
-    a,b,e = (set(checkpoint_steps(c.save, c.steps)) for c in (a, b, e))
-    steps = lambda first,until,every: set(range(first, until+1, every))
-    assert a==steps(0, 1_000_000, 1000)
-    assert steps(0, 6000, 1000)|steps(6000, 60_000, 2000)|steps(0, 100_000, 10_000)|steps(55_000, 145_000, 5000)|steps(150_000, 1_000_000, 25_000)<=b and steps(0, 1_000_000, 50_000)<=b
-    assert steps(0, 50_000, 2000)|steps(0, 200_000, 25_000)|steps(200_000, 760_000, 40_000)|steps(0, 750_000, 50_000)<=e
-
-def count(m): return sum(p.numel() for p in m.parameters())
 
 def test_paper_sizes():
     with torch.device("meta"): m = {k: build(k, pairs=k in ("albert", "bert"), **PAPER[k]) for k in PAPER}
