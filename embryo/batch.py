@@ -460,7 +460,7 @@ def run_node(
     check_parameters(node.template, dict(node.params, out=str(node.folder)))
     node.folder.mkdir(parents=True, exist_ok=True)
     node.rows.unlink(missing_ok=True)
-    part,t = node.folder/".running.ipynb", time.perf_counter()
+    part,t,cpu = node.folder/".running.ipynb", time.perf_counter(), time.process_time()
     how = dict(engine_name=register_engine(), kernel_name="python3", language="python") if here else dict(kernel_name=_kernel())
     try: papermill.execute_notebook(str(template_path(node.template)), str(part), dict(node.params, out=str(node.folder)), progress_bar=progress, cwd=str(node.folder), log_output=False, **how)
     except PapermillExecutionError as e:
@@ -473,7 +473,7 @@ def run_node(
         for root in sorted({str(node.folder.parents[4]), str(repo_root())}, key=len, reverse=True): text = text.replace(root+"/", "")
         with atomic(node.folder.parents[2]/"appendix"/f"{node.template}.ipynb") as f: f.write_text(text)
     os.replace(part, node.folder/"notebook.ipynb")
-    write_json(node.folder/"run.json", dict(name=node.name, key=node.key, seconds=round(time.perf_counter()-t, 2), params=node.params, **provenance()))
+    write_json(node.folder/"run.json", dict(name=node.name, key=node.key, seconds=round(time.perf_counter()-t, 2), **(dict(cpu_s=round(time.process_time()-cpu, 2)) if here else {}), params=node.params, **provenance()))
     return node.rows
 
 # %% ../nbs/17_batch.ipynb #c041

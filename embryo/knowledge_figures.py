@@ -157,11 +157,11 @@ def plot_history(
         left.errorbar(np.arange(len(names))+.12*(k-.5), d["value"], [d["value"]-d["low"], d["high"]-d["value"]], fmt="o", color=f"C{k}", ms=4, capsize=2, label=label)
     n = end[end["mode"]=="published"].set_index("group")["n"].reindex(names)
     left.set(xticks=range(len(names)), xlabel="statements in the text (facts)", ylabel="P@1 at the last checkpoint")
-    left.set_xticklabels([f"{b}\n({0 if pd.isna(k) else k})" for b,k in zip(names, n)]); left.legend(fontsize=7.5, loc="upper left")
+    left.set_xticklabels([f"{b}\n({0 if pd.isna(k) else int(k)})" for b,k in zip(names, n)]); left.legend(fontsize=7.5, loc="upper left")
     for i,t in enumerate(TIMES):
         d = data[(data["task"]=="by-timing")&(data["mode"]=="corrected")&(data["group"]==t)].sort_values("step")
         if d.empty: continue
-        right.plot(d["step"], d["value"], color=f"C{i}", marker=".", ms=4, label=f"{t} ({d['n'].iloc[0]} facts)")
+        right.plot(d["step"], d["value"], color=f"C{i}", marker=".", ms=4, label=f"{t} ({d['n'].iloc[0]:.0f} facts)")
         right.fill_between(d["step"], d["low"], d["high"], color=f"C{i}", alpha=.1, lw=0)
     right.set(xlabel="pretraining step (updates)", ylabel="P@1, common candidates", ylim=(0, max(.1, min(1, data["high"].max()*1.05))), xlim=(0, data["step"].max()))
     right.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title="stated")
