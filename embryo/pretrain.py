@@ -431,7 +431,8 @@ def pretrain(
     if model.config.vocab_size<corpus.vocab_size: raise EmbryoError(f"{out}: the corpus has ids up to {corpus.vocab_size-1} and the model a vocabulary of {model.config.vocab_size}; build the model with vocab_size={corpus.vocab_size}")
     bf16 = has_bf16(dev) if cfg.bf16=="auto" else bool(cfg.bf16)
     run = dict(names or {}, corpus=corpus.hash, heldout=None if heldout is None else heldout.hash, config=asdict(cfg), model=json.loads(model.config.to_json_string(use_diff=False)), bf16=bf16, device=dev.type)
-    run["model"] = {k:v for k,v in run["model"].items() if k not in ("transformers_version", "_name_or_path")}
+    run["model"] = {k:v for k,v in run["model"].items() if k not in ("transformers_version", "_name_or_path", "trained_length")}
+    for m in (model.discriminator, model.generator) if isinstance(model, Electra) else (model,): m.config.trained_length = length_at(cfg, 0)  # for those who examine it: beyond, positions are (or, at first, were) random
     info = json.loads(json.dumps(dict(run=run, provenance=provenance(), floor=(corpus if heldout is None else heldout).header.get("floor"), steps=[]), default=str))
     if (out/"series.json").is_file():
         old = read_json(out/"series.json")

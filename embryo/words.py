@@ -70,10 +70,10 @@ def tokenize_words(
 def position_limit(
     model, # A transformers model
 )->int: # Tokens, specials included
-    "The longest input that the model has positions for."
+    "The longest input that the model has trained positions for."
     table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
-    if table is None: return model.config.max_position_embeddings
-    return table.num_embeddings-(0 if table.padding_idx is None else table.padding_idx+1)
+    n = model.config.max_position_embeddings if table is None else table.num_embeddings-(0 if table.padding_idx is None else table.padding_idx+1)
+    return min(n, getattr(model.config, "trained_length", n))
 
 # %% ../nbs/14_words.ipynb #c019
 def windows(
