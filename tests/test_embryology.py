@@ -65,15 +65,15 @@ def test_average_by_hand(seeds):
     assert d[(d["task"]=="MNLI") & (d["step"]==0)]["value"].item()==pytest.approx(r[(r["task"]=="MNLI") & (r["step"]==0)]["value"].mean())
 
 def test_best_is_marked_once_a_curve():
-    d = E.glue_data(pd.concat([scores(), scores(tasks=E.STARTED, mode="published", seed=5)]))
+    d = E.glue_data(pd.concat([scores(), scores(tasks=E.AFTER_INTERMEDIATE, mode="published", seed=5)]))
     for _,g in d[d["step"].notna()].groupby(["mode", "task"]): assert g[g["best"]]["step"].tolist()==[g.loc[g["value"].idxmax(), "step"]]
     assert not d[d["step"].isna()]["best"].any()
 
 def test_published_start_replaces_three_tasks_only():
-    own,from_mnli = scores(), scores(tasks=E.STARTED, mode="published", seed=5)
+    own,from_mnli = scores(), scores(tasks=E.AFTER_INTERMEDIATE, mode="published", seed=5)
     s = E.step_scores(pd.concat([own, from_mnli])).set_index(["mode", "task", "step"])["value"]
     for t in E.P2_TASKS:
-        for k in STEPS: assert (s["published", t, k]==s["corrected", t, k])==(t not in E.STARTED)
+        for k in STEPS: assert (s["published", t, k]==s["corrected", t, k])==(t not in E.AFTER_INTERMEDIATE)
     assert set(E.step_scores(own)["mode"])=={"corrected"}                                           # no line where nothing was started so
     extra = scores(tasks=("CoLA",), mode="published", seed=6)
     assert set(E.step_scores(pd.concat([own, extra]))["mode"])=={"corrected"}                       # CoLA does not start from MNLI
