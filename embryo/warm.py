@@ -103,12 +103,12 @@ def warm(
 
 # %% ../nbs/16e_warm.ipynb #c011
 def main(): # What the engine's jobs call
-    "Serve, or run one node: in the waiting process named by EMBRYO_WARM if there is one, else here."
+    "Serve, or call a function: in the waiting process named by EMBRYO_WARM if there is one, then with one more argument, `here`; else in this process."
     what,*rest = sys.argv[1:]
     if what=="serve": return serve(rest[0], rest[1:])
-    if socket_path := os.environ.get("EMBRYO_WARM"): sys.exit(ask(socket_path, "embryo.batch:run_one", *rest, "here"))
-    from embryo.batch import run_one
-    run_one(*rest)
+    if socket_path := os.environ.get("EMBRYO_WARM"): sys.exit(ask(socket_path, what, *rest, "here"))
+    module,name = what.split(":")
+    getattr(importlib.import_module(module), name)(*rest)
 
 # %% ../nbs/16e_warm.ipynb #c017
 def register_engine(): # The engine's name

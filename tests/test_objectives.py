@@ -38,6 +38,8 @@ def halves(row):
 
 # ---- settings
 
+def count(m): return sum(p.numel() for p in m.parameters())
+
 def test_paper_sizes():
     with torch.device("meta"): m = {k: build(k, pairs=k in ("albert", "bert"), **PAPER[k]) for k in PAPER}
     assert isinstance(m["electra"], Electra)

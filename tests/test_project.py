@@ -30,7 +30,7 @@ def test_import_direction(p):
     order = [module(q) for q in LIBRARY]
     source = (ROOT/"embryo"/f"{module(p)}.py").read_text()
     used = re.findall(r"^\s*from (?:embryo)?\.(\w+) import", source, re.M)
-    assert used or p.stem in ("00_core",)
+    assert used or p.stem in ("00_core", "16e_warm")                                      # what asks the warm process must start in a moment
     for m in used: assert order.index(m)<order.index(module(p)), f"{p.stem} imports {m}"
 
 @pytest.mark.parametrize("p", LIBRARY, ids=lambda p: p.stem)
