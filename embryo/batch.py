@@ -289,7 +289,13 @@ class Plan:
         sentences,lama,probing = e.get("sentences", "probing_gum/test.jsonl.gz"), e.get("lama", "lama"), e.get("probing", PROBING)
         files = [sentences, *(f"{d}/*" for d in dict.fromkeys(probing.values()) if "probe" in asked), *([f"{lama}/relations.jsonl*", f"{lama}/TREx/*"] if "knowledge" in asked else [])]
         return self._add(f"examine/{name}", dict(which, corpora=self.runs/"corpora", evaluators=list(asked), sentences=self.data/sentences, max_sentences=e.get("max_sentences", 0),
-            probing={t: self.data/d for t,d in probing.items()}, lama=self.data/lama, options={k: e[k] for k in EVALUATORS if k in e}), needs, self._glob(*files))
+            probing={t: self.data/d for t,d in probing.items()}, lama=self.data/lama, compared=self._asked_for_facts() if "knowledge" in asked else [], options={k: e[k] for k in EVALUATORS if k in e}), needs, self._glob(*files))
+
+    def _asked_for_facts(self):
+        "Series of others that are asked for facts: all compared models answer from the same candidates."
+        spec = [s for s in self.p.get("results", {}).values() if s.get("template")=="examine" and "knowledge" in s.get("evaluators", [])]
+        names = {f for s in spec for f in (s["family"] if isinstance(s.get("family"), list) else [s.get("family")])}
+        return [self.given(n) for n in self.p.get("series", {}) if n in names]
 
     def finetune(self, result, spec, which, name, needs):
         "The node that fine-tunes one checkpoint on tasks."
@@ -609,28 +615,31 @@ def embryo_examine(
     out:str="rows.csv", # Rows to write (.csv or .parquet)
     step:int=-1, # Which checkpoint; -1 = all
     max_sentences:int=0, # Every k-th sentence so that about this many are used; 0 = all
+    probe_steps:int=30_000, # Updates of the probes (P1: up to 30,000)
 ):
     "Ask checkpoints - ours or others' - what they know: words, structure, attention, facts."
     import pandas as pd
     from embryo.annotations import read
     from embryo.attention import attention_rows
     from embryo.knowledge import ask, read_lama
-    from embryo.probing import probe, read_tasks
+    from embryo.probing import ProbeConfig, probe, read_tasks
     from embryo.rows import write_rows
     from embryo.series import open_series
     from embryo.words import mask_predict, reconstruct
     asked = [choose("evaluator", e.strip(), EVALUATORS) for e in evaluators.split(",")]
     if not data and {"probe", "knowledge"}&set(asked): raise EmbryoError("give --data, a folder with probing_gum and probing_ewt (probe) and lama (knowledge)")
     s,sent,rows = open_series(series), read(sentences), []
+    run = s.info.get("run", {})
+    family,l1,seed = run.get("family", s.folder.name), run.get("l1", ""), run.get("seed", 0)
     if max_sentences: sent = sent[::max(1, round(len(sent)/max_sentences))]
     tasks,facts = read_tasks(data) if "probe" in asked else {}, read_lama(Path(data)/"lama") if "knowledge" in asked else ()
     for k in s.steps if step<0 else [step]:
         model,tok = s.load(k, head=False) if set(asked)<={"probe", "attention"} else s.load(k)
         speaker = s.load(k, part="generator")[0] if model.config.model_type=="electra" and {"reconstruct", "mask_predict", "knowledge"}&set(asked) else model
         model,speaker = model.to(device()), speaker.to(device())
-        ways = dict(reconstruct=lambda: reconstruct(speaker, tok, sent, progress=True), mask_predict=lambda: mask_predict(speaker, tok, sent, progress=True), probe=lambda: probe(model, tok, tasks, progress=True),
+        ways = dict(reconstruct=lambda: reconstruct(speaker, tok, sent, progress=True), mask_predict=lambda: mask_predict(speaker, tok, sent, progress=True), probe=lambda: probe(model, tok, tasks, cfg=ProbeConfig(steps=probe_steps), progress=True),
                     attention=lambda: attention_rows(model, tok, sent, progress=True), knowledge=lambda: ask(speaker, tok, *facts, progress=True))
-        rows += [ways[e]().assign(step=k) for e in asked]
+        rows += [ways[e]().assign(step=k, family=family, l1=l1, seed=seed) for e in asked]
     print(write_rows(pd.concat(rows), out))
 
 # %% ../nbs/17_batch.ipynb #c052

@@ -107,6 +107,9 @@ def curve_data(
     "The numbers of a figure of accuracy over steps."
     df = need(rows, evaluator, evaluator=evaluator, task=task, metric="accuracy", **where)
     out = pd.concat([over_seeds(d).assign(scale=s) for s,d in (("rescaled", rescale(df)), ("accuracy", df))], ignore_index=True)
+    last = out[(out["scale"]=="accuracy") & (out["step"]==out["step"].max())].set_index(["mode", "task", "group"])["low"]
+    shaky = [s=="rescaled" and last.get(k, 0)<=0 for s,k in zip(out["scale"], zip(out["mode"], out["task"], out["group"]))]
+    out = out[~np.array(shaky)].reset_index(drop=True)                                       # divided by a last value that may be 0, a curve says nothing
     out["low"] = out["low"].clip(0)
     out["high"] = out["high"].where(out["scale"]=="rescaled", out["high"].clip(upper=1))
     return out

@@ -359,8 +359,9 @@ def verdicts(
     for key,g in df.groupby(list(by), dropna=False, sort=True):
         g = g.sort_values("step")
         steps,v,se = g["step"].to_numpy(), g["value"].to_numpy(float), g["stderr"].to_numpy(float)
-        if g["step"].nunique()!=len(g) or len(g)<2: raise EmbryoError(f"verdicts: {' '.join(map(str, key))} has {len(g)} rows for {g['step'].nunique()} steps; a verdict needs one row a step, step 0 and at least one more")
-        z = norm.ppf(1-(1-level)/2/(len(g)-1))
+        if g["step"].nunique()!=len(g) or len(g)<2: raise EmbryoError(f"verdicts: {' '.join(map(str, key))} has {len(g)} rows for {g['step'].nunique()} steps; a verdict needs one row a step and at least two steps")
+        if steps[0]>0: steps,v,se = np.r_[0, steps], np.r_[0., v], np.r_[0., se]           # a series that does not begin untrained: nobody is born with facts
+        z = norm.ppf(1-(1-level)/2/(len(v)-1))
         peak,last = int(v.argmax()), len(v)-1
         t = turns(v, se, z)
         far = lambda a,b: v[a]-v[b]>z*np.hypot(se[a], se[b])
@@ -372,7 +373,7 @@ def verdicts(
                    | {f"{k}_{end}": np.clip(v[i]+sign*norm.ppf((1+level)/2)*se[i], 0, 1) for k,i in at.items() for end,sign in (("low", -1), ("high", 1))})
     return pd.DataFrame(out)
 
-# %% ../nbs/14d_knowledge.ipynb #c058
+# %% ../nbs/14d_knowledge.ipynb #c060
 EXAMPLES = {"P176":("Nokia Lumia 800", "Nokia Lumia 800 was produced by [MASK] ."), "P138":("Hamburg Airport", "Hamburg airport is named after [MASK] .")} # P1, table 9
 
 def examples(

@@ -6,8 +6,8 @@
 __all__ = ['OBJECTIVES', 'MASKINGS', 'STRETCHES', 'RTD_AS_MASK', 'STUCK_MARGIN', 'PretrainConfig', 'phases', 'length_at',
            'longest', 'tokens_at', 'permuted', 'in_order', 'n_examples', 'examples', 'piece_marks', 'l1_marks',
            'chosen_words', 'selected', 'pair_examples', 'training_batch', 'masked_batch', 'masked_loss',
-           'objective_loss', 'batch_parts', 'lr_at', 'make_optimizer', 'heldout_loss', 'stop_requests', 'pretrain',
-           'verdict', 'run_config', 'pretrain_run', 'loss_rows']
+           'objective_loss', 'batch_parts', 'lr_at', 'Lamb', 'make_optimizer', 'heldout_loss', 'stop_requests',
+           'pretrain', 'verdict', 'run_config', 'pretrain_run', 'loss_rows']
 
 # %% ../nbs/12_pretrain.ipynb #c002
 import json, math, os, shutil, signal, sys, time
@@ -342,7 +342,28 @@ def lr_at(
     if step<cfg.warmup: return cfg.lr*(step+1)/cfg.warmup
     return cfg.lr*max(0., (cfg.steps-step)/max(1, cfg.steps-cfg.warmup))
 
-# %% ../nbs/12_pretrain.ipynb #c042
+# %% ../nbs/12_pretrain.ipynb #c043
+class Lamb(torch.optim.Optimizer):
+    "LAMB as in ALBERT's official code; a group with `weight_decay=0` is neither decayed nor scaled."
+    def __init__(self,
+        groups, # Parameters, or groups of them
+        lr:float=1e-3, betas:tuple=(.9, .999), eps:float=1e-6, weight_decay:float=.01,
+    ): super().__init__(groups, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+    @torch.no_grad()
+    def step(self, closure=None): # One update
+        for g in self.param_groups:
+            for p in (p for p in g["params"] if p.grad is not None):
+                s = self.state[p]
+                if not s: s.update(exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+                for k,beta,x in (("exp_avg", g["betas"][0], p.grad), ("exp_avg_sq", g["betas"][1], p.grad.square())): s[k].mul_(beta).add_(x, alpha=1-beta)
+                move = s["exp_avg"]/(s["exp_avg_sq"].sqrt()+g["eps"])
+                if g["weight_decay"]:
+                    move += g["weight_decay"]*p
+                    w,m = p.norm(), move.norm()
+                    move *= torch.where((w>0) & (m>0), w/m, torch.ones_like(w))
+                p.sub_(g["lr"]*move)
+
+# %% ../nbs/12_pretrain.ipynb #c046
 def make_optimizer(
     model, # Model whose parameters to train
     cfg:PretrainConfig, # optimizer, weight_decay, betas, eps
@@ -353,10 +374,9 @@ def make_optimizer(
     groups = [dict(params=[p for p in model.parameters() if p.requires_grad and id(p) not in ids], weight_decay=cfg.weight_decay), dict(params=plain, weight_decay=0.)]
     choose("optimizer", cfg.optimizer, ("adamw", "lamb"))
     if cfg.optimizer=="adamw": return torch.optim.AdamW(groups, lr=cfg.lr, betas=cfg.betas, eps=cfg.eps, fused=True)
-    from pytorch_optimizer import Lamb
     return Lamb(groups, lr=cfg.lr, betas=cfg.betas, eps=cfg.eps)
 
-# %% ../nbs/12_pretrain.ipynb #c045
+# %% ../nbs/12_pretrain.ipynb #c049
 @torch.inference_mode()
 def heldout_loss(
     model, # In any mode; left as it was
@@ -376,17 +396,19 @@ def heldout_loss(
             size = {k: len(y) for k,(_,y) in hits.items()}
             size = dict(zip(OBJECTIVES[cfg.objective] or ("mlm",), size.values()), total=size["mlm"])
             for k,v in dict(parts, total=loss).items(): scores.setdefault(("loss", k), []).append((v.item(), size[k]))
-            for k,(said,y) in hits.items(): scores.setdefault(("accuracy", k), []).append(((said.argmax(-1)==y).float().mean().item(), len(y)))
+            for k,(said,y) in hits.items():
+                scores.setdefault(("accuracy", k), []).append(((said.argmax(-1)==y).float().mean().item(), len(y)))
+                if k!="mlm": scores.setdefault(("ones", k), []).append((y.float().mean().item(), len(y)))
     model.train(was)
     def over(pairs):
         v,ns = zip(*pairs)
         return [float(np.average(v, weights=ns)), float(np.std(v, ddof=1)/math.sqrt(len(v))) if len(v)>1 else None, sum(ns)]
     scores = {k: over(v) for k,v in scores.items()}
     value,stderr,n = scores["loss", (OBJECTIVES[cfg.objective] or ("mlm",))[0]]
-    out = dict(heldout=value, heldout_stderr=stderr, heldout_n=n, accuracy={k: v for (what,k),v in scores.items() if what=="accuracy"})
+    out = dict(heldout=value, heldout_stderr=stderr, heldout_n=n, accuracy={k: v for (what,k),v in scores.items() if what=="accuracy"}, majority={k: [max(v[0], 1-v[0]), v[1], v[2]] for (what,k),v in scores.items() if what=="ones"})
     return out|(dict(heldout_parts={k: v for (what,k),v in scores.items() if what=="loss"}) if OBJECTIVES[cfg.objective] else {})
 
-# %% ../nbs/12_pretrain.ipynb #c047
+# %% ../nbs/12_pretrain.ipynb #c051
 def _same_run(old, new, folder):
     "Refuse to continue a series of another configuration."
     flat = lambda d: {f"{k}.{j}" if isinstance(v, dict) else k: x for k,v in d.items() for j,x in (v.items() if isinstance(v, dict) else [(k, v)]) if j not in ("state_every", "keep_state_every")} # how often the state is kept changes no number
@@ -395,7 +417,7 @@ def _same_run(old, new, folder):
     diff = [f"{k} {a.get(k)!r} -> {b.get(k)!r}" for k in sorted(set(a)|set(b)) if a.get(k)!=b.get(k)]
     if diff: raise EmbryoError(f"{folder}: holds a series made with other settings ({'; '.join(diff[:4])}); choose another folder, or pass fresh=True to set it aside and begin anew")
 
-# %% ../nbs/12_pretrain.ipynb #c049
+# %% ../nbs/12_pretrain.ipynb #c053
 @contextmanager
 def stop_requests():
     "Collect SIGINT and SIGTERM in a list instead of being interrupted by them."
@@ -407,7 +429,7 @@ def stop_requests():
     finally:
         for s,h in old.items(): signal.signal(s, h)
 
-# %% ../nbs/12_pretrain.ipynb #c050
+# %% ../nbs/12_pretrain.ipynb #c054
 def pretrain(
     corpus:IdCorpus, # Training ids
     heldout:IdCorpus, # Held-out ids, or None
@@ -517,14 +539,14 @@ def pretrain(
     model.cpu().eval()
     return open_series(out)
 
-# %% ../nbs/12_pretrain.ipynb #c051
+# %% ../nbs/12_pretrain.ipynb #c055
 def _tensorboard(out, first):
     "Event files beside the series, if tensorboard is installed."
     try: from torch.utils.tensorboard import SummaryWriter
     except ImportError: return None
     return SummaryWriter(Path(out)/"tensorboard", purge_step=first)
 
-# %% ../nbs/12_pretrain.ipynb #c061
+# %% ../nbs/12_pretrain.ipynb #c065
 STUCK_MARGIN = .05 # nats below the i.i.d. plateau that count as having left it (ours)
 
 def verdict(
@@ -535,7 +557,7 @@ def verdict(
     if floor.get("kind")=="exact": return "at floor" if loss<floor["all"]+STUCK_MARGIN else "short of floor"
     return "learned" if loss<floor["plateau"]-STUCK_MARGIN else "stuck"
 
-# %% ../nbs/12_pretrain.ipynb #c064
+# %% ../nbs/12_pretrain.ipynb #c068
 def run_config(
     family:str, # albert, bert, electra or roberta
     l1:str, # Name of an L1, or none
@@ -564,7 +586,7 @@ def pretrain_run(
     return pretrain(open_ids(ids/"train"), open_ids(ids/"heldout"), net, tok, cfg, Path(series)/f"{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed, **({"code":code} if code else {})),
                     marks=l1_marks(corpora, ids.name), **kwargs)
 
-# %% ../nbs/12_pretrain.ipynb #c065
+# %% ../nbs/12_pretrain.ipynb #c069
 def loss_rows(
     series:Series, # A series of ours
 )->pd.DataFrame: # Rows: masked-LM loss on train and held-out data at every step, with group = part those of an objective that has several, accuracy (group mlm, sop, nsp, rtd), tokens seen, and at the last step floor, entropy of the text, plateau and whether it is stuck
@@ -575,7 +597,7 @@ def loss_rows(
         if l.get("train") is not None: out.append(dict(step=k, split="train", metric="loss", value=l["train"]))
         if l.get("heldout") is not None: out.append(dict(step=k, split="heldout", metric="loss", value=l["heldout"], n=l["heldout_n"], stderr=l["heldout_stderr"]))
         for name,v in l.get("train_parts", {}).items(): out.append(dict(step=k, split="train", metric="loss", group=name, value=v))
-        for metric,named in (("loss", l.get("heldout_parts", {})), ("accuracy", l.get("accuracy", {}))):
+        for metric,named in (("loss", l.get("heldout_parts", {})), ("accuracy", l.get("accuracy", {})), ("majority", l.get("majority", {}))): # of two classes: what the more frequent one would score
             for name,(v,stderr,n) in named.items(): out.append(dict(step=k, split="heldout", metric=metric, group=name, value=v, n=n, stderr=stderr))
         out.append(dict(step=k, metric="tokens", value=e["tokens"]))
         out.append(dict(step=k, metric="wall_s", value=e["wall_s"]))

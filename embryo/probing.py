@@ -72,12 +72,13 @@ MODES = ("corrected", "published")
 class ProbeConfig:
     "How probes are trained."
     steps:int=30_000 # Updates (P1, run script)
-    batch:int=1024 # Targets an update, and in the published mode a batch of the test set (P1)
+    batch:int=1024 # Targets an update (P1)
     lr:float=1e-4 # Adam (P1)
     clip:float=5. # Norm of the gradient of one probe (P1)
     eval_every:int=1000 # Updates between looks at the development set (P1); the first look is after one update
     patience:int=5 # Evaluations without progress, above which the rate is halved (P1)
     stop:int=20 # Above which training stops (P1)
+    test_batch:int=1024 # Targets of a mini-batch of the test set, the last of which the published mode scores (P1)
     mode:str="both" # corrected, published or both
     control:bool=True # Train the control task beside every probe
     max_targets:int=0 # Training targets of a task, drawn at random; 0: all (ours)
@@ -484,7 +485,7 @@ def probe(
             R,positive = {s: rows[task,s] for s in SPLITS}, names.index("1") if task=="coref" else None
             fit = fit_probes(table, R, Y, len(names), cfg, task, seed, model.device, progress)
             t,ok = tables[task,"test"], used[task,"test"]
-            part = dict(corrected=np.arange(len(ok)), published=last_batch(pieces[t["sentences"]], t["at"][ok], cfg.batch))
+            part = dict(corrected=np.arange(len(ok)), published=last_batch(pieces[t["sentences"]], t["at"][ok], cfg.test_batch))
             for mode,p in fit.items():
                 i = part[mode]
                 with torch.inference_mode(): said = probe_said(p, table, torch.from_numpy(R["test"][i]), cfg.batch).cpu().numpy()

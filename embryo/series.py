@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, Electra
 from transformers.utils import logging as hf_logging
 from .core import EmbryoError, atomic, choose, read_json, sha256, write_json
 from .tokenize import open_tokenizer
-from .models import build, check_fit
+from .models import FAMILIES, build, check_fit
 
 # %% ../nbs/11_series.ipynb #c005
 def tensor_statistics(
@@ -89,6 +89,7 @@ def load_checkpoint(
     if not (folder/"config.json").is_file(): raise EmbryoError(f"{folder}: no config.json here; expected a checkpoint in transformers' format")
     _checked_weights(folder/"model.safetensors", sha)
     c = read_json(folder/"config.json")
+    if c.get("model_type") not in FAMILIES: raise EmbryoError(f"{folder}: a model of type {c.get('model_type')!r}; known: {', '.join(FAMILIES)}")
     cls = ElectraForPreTraining if c.get("model_type")=="electra" and not any("MaskedLM" in a for a in c.get("architectures") or []) else AutoModelForMaskedLM
     def read(cls): return cls.from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, output_loading_info=True)
     try:
@@ -186,7 +187,10 @@ def open_series(
             entries[e["step"]] = e
         return Series(folder, entries, info)
     if not folder.is_dir(): raise EmbryoError(f"{folder}: no such series; expected a folder with series.json, a folder of transformers checkpoints, or checkpoints on the hub as owner/name@revision or owner/name-{{0,20,40}}k")
-    entries = {int(m[1]): dict(step=int(m[1]), name=d.name) for d in sorted(folder.iterdir()) if (m := re.search(r"(\d+)$", d.name)) and (d/"config.json").is_file()}
+    entries = {}
+    for d in sorted(d for d in folder.iterdir() if (d/"config.json").is_file() and re.search(r"\d[kK]?$", d.name)):
+        if (k := step_of(d.name)) in entries: raise EmbryoError(f"{folder}: {entries[k]['name']} and {d.name} are both step {k}; keep one of them, or give the checkpoints as a list")
+        entries[k] = dict(step=k, name=d.name)
     if not entries: raise EmbryoError(f"{folder}: neither series.json nor checkpoint folders whose names end in a step number")
     return Series(folder, entries, {})
 

@@ -58,6 +58,11 @@ task = ["STS-B"]
 def test_a_repeated_and_a_missing_step(theirs, tmp_path):
     shutil.copytree(theirs/"bert-seed_0-step_20k", tmp_path/"again-step_20k")
     with pytest.raises(EmbryoError, match="20000"): open_series([str(theirs/"bert-seed_0-step_20k"), str(tmp_path/"again-step_20k")])
+    two = tmp_path/"two"
+    for n in ("a-step_20k", "b-step_20k", "c-step_40k"): shutil.copytree(theirs/"bert-seed_0-step_20k", two/n)
+    with pytest.raises(EmbryoError, match="a-step_20k and b-step_20k are both step 20000"): open_series(two)
+    shutil.rmtree(two/"b-step_20k")
+    assert open_series(two).steps==[20_000, 40_000]
     with pytest.raises(EmbryoError, match="step_30k"): open_series(f"{theirs}/bert-seed_0-step_{{0,30}}k").load(30_000)
 
 def test_a_checkpoint_without_a_head_is_refused(theirs, lab, tmp_path):
@@ -67,3 +72,9 @@ def test_a_checkpoint_without_a_head_is_refused(theirs, lab, tmp_path):
     BertModel.from_pretrained(d).save_pretrained(d)
     with pytest.raises(EmbryoError, match="head"): open_series([str(d)]).load(1)
     assert open_series([str(d)]).load(1, head=False)[0].base_model.embeddings.word_embeddings.weight.shape[1]==32
+
+def test_another_architecture_is_named_with_its_place(theirs, tmp_path):
+    d = tmp_path/"distil-5"
+    shutil.copytree(theirs/"bert-seed_0-step_20k", d)
+    (d/"config.json").write_text((d/"config.json").read_text().replace('"model_type": "bert"', '"model_type": "distilbert"'))
+    with pytest.raises(EmbryoError, match="distil-5: a model of type 'distilbert'"): open_series([str(d)]).load(5)
