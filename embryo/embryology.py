@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['P1_TABLE2', 'P1_OFFICIAL', 'P1_TABLE5', 'P1_INDEX', 'P1_FORMS', 'P1_GLUE', 'SQUAD_SIZES', 'GLUE', 'COLORS', 'HUES',
-           'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'PARTS', 'FORM_ORDER', 'FIGURES', 'smooth', 'layer_at', 'chosen',
-           'one_split', 'averaged', 'panels', 'steps_axis', 'beside', 'key', 'parts_data', 'plot_parts', 'probe_data',
-           'plot_probes', 'layer_data', 'plot_layers', 'word_data', 'group_order', 'plot_words', 'step_scores',
-           'glue_mean', 'read_public', 'best_trivial', 'glue_data', 'average_data', 'plot_average', 'plot_tasks',
-           'crossing', 'reach_data', 'glue_beside', 'selectivity_data', 'table_selectivity', 'frequency_data',
-           'table_frequency', 'pretraining', 'table2', 'table4', 'table5', 'table6', 'table7', 'caption']
+           'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'PARTS', 'FORM_ORDER', 'FAINT', 'FIGURES', 'smooth', 'layer_at',
+           'chosen', 'one_split', 'averaged', 'panels', 'steps_axis', 'beside', 'key', 'parts_data', 'plot_parts',
+           'probe_data', 'plot_probes', 'layer_data', 'plot_layers', 'word_data', 'group_order', 'not_rescaled',
+           'plot_words', 'step_scores', 'glue_mean', 'read_public', 'best_trivial', 'glue_data', 'average_data',
+           'from_mnli', 'plot_average', 'plot_tasks', 'crossing', 'reach_data', 'glue_beside', 'selectivity_data',
+           'table_selectivity', 'frequency_data', 'table_frequency', 'pretraining', 'table2', 'table4', 'table5',
+           'table6', 'table7', 'caption']
 
 # %% ../nbs/16d_embryology.ipynb #c002
 from functools import partial
@@ -21,6 +22,7 @@ from .downstream import AFTER_INTERMEDIATE, PAPER, FinetuneConfig, plan
 from .squad import PAPER_SQUAD, SquadConfig, TASK as SQUAD
 from .figures import MAIN, P1_TABLE4, P2_TASKS, POS_ORDER, curve_data, plot_curves, table3
 from .transfer import GLUE_SIZES, data_sizes, finetuning
+from .words import BANDS
 
 # %% ../nbs/16d_embryology.ipynb #c005
 P1_TABLE2 = {"batch (sequences)":512, "peak learning rate":6.222539674e-4, "updates":1_000_000, "warm-up (updates)":25_000}      # table 2
@@ -176,15 +178,15 @@ def probe_data(
     p,out = one_split(chosen(rows, evaluator="probe", metric="micro_f1", family=family, l1=l1, task=list(PROBES))), []
     if len(p):
         asked = p[p["group"]=="probe"].groupby("task")["layer"].unique()
-        at = {t: layer_at(l, k) for t,l in asked.items()}
-        p = p[p["layer"]==p["task"].map(at)]
+        at = p["task"].map({t: layer_at(l, k) for t,l in asked.items()})
+        p = p[(p["layer"]==at).fillna(False) | (p["layer"].isna() & (p["group"]=="majority") & at.notna())]     # the majority class reads no layer
         out.append(averaged(p, ("task", "split", "layer", "group", "mode", "step")).assign(depth=max(map(max, asked), default=0)))
     m = chosen(rows, evaluator="pretrain", metric="accuracy", split="heldout", group="mlm", family=family, l1=l1)
     if mlm and len(m): out.append(averaged(m, ("split", "mode", "step")).assign(task="masked LM", group="probe"))
     if not out: return pd.DataFrame(columns=cols)
     d = pd.concat(out, ignore_index=True).reindex(columns=[*cols[1:8], "value", "low", "high", "seeds", "n"])
-    d = d.sort_values(["task", "group", "mode", "step"], ignore_index=True).assign(family=family, raw=d["value"])
-    d["raw"] = d["value"]
+    d = d.sort_values(["task", "group", "mode", "step"], ignore_index=True).assign(family=family, raw=lambda x: x["value"])
+    d["layer"],d["depth"] = d["layer"].astype("Int64"), d["depth"].astype("Int64")
     d["value"] = d.groupby(["task", "group", "mode"])["raw"].transform(smooth)
     return d[cols]
 
@@ -287,6 +289,17 @@ def group_order(
     first = lambda g: int(g.split("-")[0]) if g.split("-")[0].isdigit() else 0
     return sorted(set(groups), key=lambda g: (known.index(g) if g in known else len(known), first(g), g))
 
+FAINT = {"published":"faint", "freq-id":"vocabulary index"} # lines beside the main one
+
+def not_rescaled(
+    data:pd.DataFrame, # From `word_data`
+)->list: # Names of groups, in the order of the legend
+    "What the left panel lacks: groups without a last value to divide by."
+    at = lambda scale: set(data[data["scale"]==scale][["group", "task", "mode"]].itertuples(index=False, name=None))
+    gone = at("accuracy")-at("rescaled")
+    said = {(g, FAINT.get(t) or FAINT.get(m)) for g,t,m in gone}
+    return [g if not x else f"{g} ({x})" for g in group_order(g for g,_ in said) for x in (None, *FAINT.values()) if (g,x) in said and (x is None or (g,None) not in said)]
+
 def plot_words(
     data:pd.DataFrame, # From `word_data`
     ylabel:str="words reconstructed", # What the right panel shows
@@ -297,6 +310,7 @@ def plot_words(
     data = data.assign(mode=data["mode"].where(~bands, data["task"].map({"freq-count":"corrected", "freq-id":"published"})))  # only for the style of the lines
     fig = plot_curves(data, group_order(data["group"]), ylabel)
     if len(fig.axes[0].get_xticks())>7: fig.axes[0].set_xticks([t for t in fig.axes[0].get_xticks() if t==0 or np.log10(t)%1==0])   # powers of ten: others would run into each other
+    if not (data["scale"]=="rescaled").any(): fig.axes[0].text(.5, .5, "no last value surely above zero", transform=fig.axes[0].transAxes, ha="center", color="gray")
     beside(fig.axes[1], title="rank by count" if bands.any() else None, title_fontsize=8)
     return fig
 
@@ -321,11 +335,11 @@ def glue_mean(
 )->pd.DataFrame: # As `scores`, one line a mode, seed and step, task "average", and tasks (how many)
     "Unweighted mean over the GLUE tasks."
     out = []
-    for _,s in scores[scores["task"]!=SQUAD].groupby("mode"):
+    for mode,s in scores[scores["task"]!=SQUAD].groupby("mode"):
         sets = s.groupby(["seed", "step"], dropna=False)["task"].agg(set)
         use = set.union(*sets)
         if not any(x==use for x in sets): use = set.intersection(*sets)
-        if not use: continue
+        if not use or mode=="published" and not use&set(AFTER_INTERMEDIATE): continue            # the same as corrected
         m = s[s["task"].isin(use)].groupby(["mode", "seed", "step"], as_index=False, dropna=False).agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", lambda e: (e**2).sum()**.5/len(e)), tasks=("task", "nunique"))
         out.append(m[m["tasks"]==len(use)].assign(task="average", metric="mean of scores", of=", ".join(t for t in P2_TASKS if t in use)))
     return pd.concat(out, ignore_index=True) if out else scores[:0].assign(tasks=0, of="")
@@ -361,7 +375,7 @@ def glue_data(
     l1:str="english",
     tasks=P2_TASKS, # Which tasks; with `GLUE` also SQuAD2.0
     public:pd.DataFrame=None, # From `read_public`
-)->pd.DataFrame: # One line a point: family, mode, task (average, ...), metric, step, value, sd, low, high, seeds, n, tasks, of, best; modes trivial and public: level lines, no step
+)->pd.DataFrame: # One line a point: family, mode, task (average, ...), metric, step, value, sd, low, high, seeds, n, tasks, of, best (above the first checkpoint and the trivial predictor); modes trivial and public: level lines, no step
     "The numbers of figures 5, 12 and 13."
     cols = ["family", "mode", "task", "metric", "step", "value", "sd", "low", "high", "seeds", "n", "tasks", "of", "best"]
     s = step_scores(rows, family, l1, tasks)
@@ -370,8 +384,12 @@ def glue_data(
     d = over_seeds(pd.concat([s, m]), by=("mode", "task", "metric", "step"))
     is_mean,first = d["task"]=="average", m.drop_duplicates("mode").set_index("mode")
     d["tasks"],d["of"] = d["mode"].map(first["tasks"]).where(is_mean, 1), d["mode"].map(first["of"]).astype(object).where(is_mean)
-    d["best"] = d.index.isin(d.groupby(["mode", "task"])["value"].idxmax())
     low = best_trivial(rows, d["task"].unique())
+    floor = lambda of: low[of].mean() if set(of)<=set(low.index) else -np.inf
+    d["best"] = False
+    for (_,t),g in d.groupby(["mode", "task"]):
+        i,first = g["value"].idxmax(), g.loc[g["step"].idxmin(), "value"]
+        d.loc[i, "best"] = d.loc[i, "value"]>1e-6+max(first, floor(d.loc[i, "of"].split(", ") if t=="average" else [t]))
     over = str(d.loc[(d["task"]=="average") & (d["mode"]=="corrected"), "of"].max()).split(", ")
     level = [dict(mode="trivial", task=t, value=v) for t,v in low.items()]
     if set(over)<=set(low.index): level.append(dict(mode="trivial", task="average", value=low[over].mean(), tasks=len(over)))
@@ -395,6 +413,8 @@ def average_data(
     d = pd.concat([p for p in parts if len(p)] or parts, ignore_index=True)
     return d[d["task"]=="average"].drop_duplicates(["family", "mode", "step", "of"], ignore_index=True)
 
+def from_mnli(tasks): return ", ".join(t for t in AFTER_INTERMEDIATE if t in set(tasks)) # of a published line: those that did start so
+
 def plot_average(
     data:pd.DataFrame, # From `average_data`
 ): # matplotlib figure, or None
@@ -403,9 +423,10 @@ def plot_average(
     fig,axes = panels(1, 1, 8.8, 4)
     ax,d = axes[0,0], data[data["step"].notna()]
     for family in d["family"].unique():
-        for mode,ls,said in (("corrected", "-", "each task from the checkpoint"), ("published", "--", ", ".join(AFTER_INTERMEDIATE)+" from MNLI")):
+        for mode,ls in (("corrected", "-"), ("published", "--")):
             e = d[(d["family"]==family) & (d["mode"]==mode)].sort_values("step")
             if e.empty: continue
+            said = "each task from the checkpoint" if mode=="corrected" else from_mnli(e["of"].iloc[0].split(", "))+" from MNLI"
             c,x = FAMILY_HUES.get(family, "C4"), e["step"].astype(float)
             ax.plot(x, 100*e["value"], color=c, ls=ls, lw=1.6, marker=".", ms=4, alpha=.9, label=f"{FAMILY.get(family, family)}, {said} ({e['tasks'].iloc[0]:.0f} task{'s' if e['tasks'].iloc[0]>1 else ''})")
             ax.fill_between(x, 100*e["low"], 100*e["high"], color=c, alpha=.12, lw=0)
@@ -415,7 +436,7 @@ def plot_average(
     for i,r in enumerate(level.itertuples()):
         ax.axhline(100*r.value, color="gray" if r.mode=="trivial" else f"C{4+i}", ls=":" if r.mode=="trivial" else "-.", lw=1.2, label="best trivial predictor, mean over tasks" if r.mode=="trivial" else r.of)
     ax.set(ylabel="mean of scores x 100"); steps_axis(ax, d["step"].max())
-    beside(ax, [*zip(*ax.get_legend_handles_labels()), key("best checkpoint", color="gray", marker="x", ls="", mew=2)], title="mean over GLUE tasks")
+    beside(ax, [*zip(*ax.get_legend_handles_labels()), *([key("best checkpoint", color="gray", marker="x", ls="", mew=2)] if d["best"].any() else [])], title="mean over GLUE tasks")
     fig.tight_layout()
     return fig
 
@@ -426,7 +447,7 @@ def plot_tasks(
     data = data[data["task"]!="average"]
     if data.empty or not data["step"].notna().any(): return None
     fig,axes = panels(1, 1, 8.8, 4.8)
-    ax,handles = axes[0,0], []
+    ax,handles,marked,after = axes[0,0], [], False, []
     names = list(data.loc[data["mode"]=="public", "of"].unique())
     for t in [t for t in GLUE if t in set(data["task"])]:
         for mode,ls,alpha in (("corrected", "-", .85), ("published", "--", .6)):
@@ -438,14 +459,16 @@ def plot_tasks(
             if mode=="corrected":
                 ax.fill_between(x, 100*d["low"], 100*d["high"], color=COLORS[t], alpha=.1, lw=0)
                 handles.append(key(f"{t} ({SAID[d['metric'].iloc[0]]}, n = {d['n'].max():,.0f})", color=COLORS[t], lw=1.8))
+            else: after.append(t)
             b = d[d["best"]]
+            marked |= len(b)>0
             ax.plot(b["step"], 100*b["value"], "x", color=COLORS[t], ms=7, mew=1.8)
         level = data[(data["task"]==t) & data["step"].isna()]
         for r in level.itertuples():
             if r.mode=="trivial": ax.plot([1., 1.03], [100*r.value]*2, transform=ax.get_yaxis_transform(), clip_on=False, color=COLORS[t], lw=1.8)
             else: ax.plot([1.045], [100*r.value], "+sDv^"[names.index(r.of)%5], transform=ax.get_yaxis_transform(), clip_on=False, color=COLORS[t], mfc="none", ms=7, mew=1.6, zorder=5)
-    handles.append(key("best checkpoint", color="gray", marker="x", ls="", mew=1.8))
-    if (data["mode"]=="published").any(): handles.append(key("started from MNLI", color="gray", ls="--"))
+    if marked: handles.append(key("best checkpoint", color="gray", marker="x", ls="", mew=1.8))
+    if after: handles.append(key(f"{from_mnli(after)} started from MNLI", color="gray", ls="--"))
     if (data["mode"]=="trivial").any(): handles.append(key("at the edge: best trivial predictor", color="gray", lw=1.8))
     handles += [key(n, color="gray", marker="+sDv^"[i%5], mfc="none", ls="") for i,n in enumerate(names)]
     family = data["family"].dropna().iloc[0]
@@ -454,7 +477,7 @@ def plot_tasks(
     fig.tight_layout()
     return fig
 
-# %% ../nbs/16d_embryology.ipynb #c046
+# %% ../nbs/16d_embryology.ipynb #c048
 def crossing(
     steps, # (S,) ascending
     curves, # (K, S) scores
@@ -499,13 +522,14 @@ def reach_data(
         out.append((*at, *row, v[0], v[-1]))
     return pd.DataFrame(out, columns=cols).sort_values("step", kind="stable", ignore_index=True) if out else pd.DataFrame(columns=cols)
 
-# %% ../nbs/16d_embryology.ipynb #c052
+# %% ../nbs/16d_embryology.ipynb #c054
 def glue_beside(
     data:pd.DataFrame, # From `average_data`
     near:float=.03, # How far, as a share of pretraining, our checkpoint may lie from the paper's
 )->pd.DataFrame: # One line a checkpoint of the paper: family, mode, share, paper_k (thousand updates), paper (x 100), step, ours (x 100), low, high, difference
-    "GLUE means at the same share of pretraining."
+    "GLUE means at the same share of pretraining; no lines for an average over fewer than the paper's eight tasks."
     d,out = data[data["step"].notna()], []
+    d = d[np.array([set(str(of).split(", "))>=set(P2_TASKS) for of in d["of"]], bool)]
     for (family,mode),g in d.groupby(["family", "mode"], sort=False):
         total,read = P1_GLUE.get(family, (1, {}))
         done = (g["step"]/max(1, g["step"].max())).astype(float)
@@ -514,44 +538,47 @@ def glue_beside(
             if abs(done[i]-k/total)<=near: out.append(dict(family=family, mode=mode, share=k/total, paper_k=k, paper=v, step=g.loc[i, "step"], ours=100*g.loc[i, "value"], low=100*g.loc[i, "low"], high=100*g.loc[i, "high"], difference=100*g.loc[i, "value"]-v))
     return pd.DataFrame(out, columns=["family", "mode", "share", "paper_k", "paper", "step", "ours", "low", "high", "difference"])
 
-# %% ../nbs/16d_embryology.ipynb #c055
+# %% ../nbs/16d_embryology.ipynb #c057
 def selectivity_data(
     rows:pd.DataFrame, # All rows
     family:str="albert",
     l1:str="english",
-)->pd.DataFrame: # One line a task and layer: split, step, probe, control, selectivity, low, high, majority, seeds, n
-    "What a probe finds beyond what it can memorise."
-    cols = ["task", "split", "layer", "step", "probe", "control", "selectivity", "low", "high", "majority", "seeds", "n"]
-    p = one_split(chosen(rows, evaluator="probe", metric="micro_f1", mode="corrected", family=family, l1=l1, task=list(PROBES)))
-    p = p[p["layer"].notna() & (p["step"]==p.groupby("task")["step"].transform("max"))] if len(p) else p
-    out = []
-    for (t,sp,l,s),g in p.groupby(["task", "split", "layer", "step"]):
-        w = g.pivot_table(index="seed", columns="group", values=["value", "stderr"], dropna=False)
-        if not {("value", "probe"), ("value", "control")}<=set(w): continue
-        w = w.dropna(subset=[("value", "probe"), ("value", "control")])
-        if w.empty: continue
-        err = [(w["stderr", x] if ("stderr", x) in w else w["value", x]*0).fillna(0).astype(float)**2 for x in ("probe", "control")]
-        m,_,_,_,half = mean_interval(w["value", "probe"]-w["value", "control"], (err[0]+err[1])**.5)
-        out.append((t, sp, l, s, w["value", "probe"].mean(), w["value", "control"].mean(), m, m-half, m+half, g.loc[g["group"]=="majority", "value"].mean(), len(w), g["n"].max()))
+)->pd.DataFrame: # One line a task, metric (micro_f1; coreference also f1, of the positive class) and layer: split, step, probe, probe_low, probe_high, control, selectivity, low, high, majority, seeds, n
+    "What a probe finds beyond what it can memorise; of F1 also where no control was scored."
+    cols = ["task", "metric", "split", "layer", "step", "probe", "probe_low", "probe_high", "control", "selectivity", "low", "high", "majority", "seeds", "n"]
+    every,out = chosen(rows, evaluator="probe", mode="corrected", family=family, l1=l1, task=list(PROBES)), []
+    for metric,tasks in (("micro_f1", list(PROBES)), ("f1", ["coref"])):
+        p = one_split(chosen(every, metric=metric, task=tasks))
+        major,p = p[p["group"]=="majority"], p[p["layer"].notna() & (p["group"]!="majority")]    # the majority class reads no layer
+        if len(p): p = p[p["step"]==p.groupby("task")["step"].transform("max")]
+        for (t,sp,l,s),g in p.groupby(["task", "split", "layer", "step"]):
+            at = lambda c, x: g[g["group"]==x].groupby("seed", dropna=False)[c].first().astype(float)
+            a,b,ea,eb = at("value", "probe"), at("value", "control"), at("stderr", "probe"), at("stderr", "control")
+            both = a.index.intersection(b.index)
+            if a.empty or metric=="micro_f1" and both.empty: continue
+            if len(both): a,ea = a[both], ea[both]
+            pm,_,_,_,ph = mean_interval(a, ea)
+            m,_,_,_,half = mean_interval(a-b[both], (ea.fillna(0)**2+eb[both].fillna(0)**2)**.5) if len(both) else [np.nan]*5
+            out.append((t, metric, sp, l, s, pm, pm-ph, pm+ph, b[both].mean(), m, m-half, m+half, major.loc[(major["task"]==t) & (major["step"]==s), "value"].mean(), len(a), g["n"].max()))
     return pd.DataFrame(out, columns=cols)
 
 def table_selectivity(
     data:pd.DataFrame, # From `selectivity_data`
-)->pd.DataFrame: # Layout: one row a layer, "probe - control = selectivity ± half interval" for each task; * = the most selective layer
+)->pd.DataFrame: # Layout: one row a layer, "probe - control = selectivity ± half interval" for each task and for coreference F1; * = the most selective layer; last the majority class
     "Selectivity for reading."
     if data.empty: return pd.DataFrame(columns=["layer"])
-    out = []
-    for l,g in data.groupby("layer"):
-        r = {"layer":"embeddings" if l==0 else f"{l:.0f}"}
-        for t in [t for t in PROBES if t in set(data["task"])]:
-            x = g[g["task"]==t]
-            if x.empty: r[PROBES[t]] = "–"; continue
-            x = x.iloc[0]
-            r[PROBES[t]] = f"{100*x['probe']:.1f} – {100*x['control']:.1f} = {100*x['selectivity']:.1f} ± {50*(x['high']-x['low']):.1f}{'*' if x['selectivity']==data.loc[data['task']==t, 'selectivity'].max() else ''}"
-        out.append(r)
+    columns = {(t,m): PROBES[t]+" F1"*(m=="f1") for t in PROBES for m in ("micro_f1", "f1") if ((data["task"]==t) & (data["metric"]==m)).any()}
+    def cell(g, best):
+        if g.empty: return "–"
+        x = g.iloc[0]
+        if pd.isna(x["selectivity"]): return f"{100*x['probe']:.1f} ± {50*(x['probe_high']-x['probe_low']):.1f} (no control)"
+        return f"{100*x['probe']:.1f} – {100*x['control']:.1f} = {100*x['selectivity']:.1f} ± {50*(x['high']-x['low']):.1f}{'*' if x['selectivity']==best else ''}"
+    of = {k: data[(data["task"]==k[0]) & (data["metric"]==k[1])] for k in columns}
+    out = [{"layer":"embeddings" if l==0 else f"{l:.0f}", **{columns[k]: cell(d[d["layer"]==l], d["selectivity"].max()) for k,d in of.items()}} for l in sorted(data["layer"].unique())]
+    if data["majority"].notna().any(): out.append({"layer":"[majority]", **{columns[k]: f"{100*d['majority'].max():.1f}" if d["majority"].notna().any() else "–" for k,d in of.items()}})
     return pd.DataFrame(out)
 
-# %% ../nbs/16d_embryology.ipynb #c059
+# %% ../nbs/16d_embryology.ipynb #c061
 def frequency_data(
     rows:pd.DataFrame, # All rows
     family:str="albert",
@@ -578,7 +605,7 @@ def table_frequency(
     return pd.DataFrame({"class":data["group"], "words here (order)":num("words", "words_order"), "mean rank by count (order)":num("rank", "rank_order"),
         "mean vocabulary index here (order)":num("index", "index_order"), "paper's mean index (order)":num("paper_index", "paper_order"), "mean count of a piece":[f"{x:,.0f}" if pd.notna(x) else "–" for x in data["count"]]})
 
-# %% ../nbs/16d_embryology.ipynb #c062
+# %% ../nbs/16d_embryology.ipynb #c064
 def pretraining(
     profile:dict, # From `embryo.core.read_profile`
     family:str="albert",
@@ -612,7 +639,7 @@ def table2(
     d = pd.DataFrame(lines, columns=["setting", "paper", "source", "ours"])
     return d, pd.DataFrame({"setting":d["setting"], "printed":d["paper"].map(_said), "source":d["source"], "here":d["ours"].map(_said)})
 
-# %% ../nbs/16d_embryology.ipynb #c064
+# %% ../nbs/16d_embryology.ipynb #c066
 def table4(
     rows:pd.DataFrame, # All rows
 ): # (tidy: group, paper, paper_share, ours, ours_share, ratio; layout); (empty, empty) without counts
@@ -622,7 +649,7 @@ def table4(
     keep = (d["table"]=="4").to_numpy()
     return d[keep].drop(columns="table").reset_index(drop=True), view[keep].drop(columns="table").rename(columns={"class":"form"}).reset_index(drop=True)
 
-# %% ../nbs/16d_embryology.ipynb #c066
+# %% ../nbs/16d_embryology.ipynb #c068
 def table5(
     rows:pd.DataFrame, # All rows
     family:str="albert",
@@ -652,7 +679,7 @@ def table5(
     view = pd.DataFrame([{"probe":PROBES[t], "split":s, **{w: cell(t,s,w) for w in ("labels", "sentences", "targets", "tokens", "skipped")}} for t in dict.fromkeys(d["task"]) for s in ("train", "dev", "test")])
     return d, view
 
-# %% ../nbs/16d_embryology.ipynb #c068
+# %% ../nbs/16d_embryology.ipynb #c070
 def table6(
     rows:pd.DataFrame, # All rows
     family:str="albert",
@@ -663,11 +690,11 @@ def table6(
     if f.empty: return (pd.DataFrame(columns=cols),)*2
     sizes = data_sizes(rows, family)
     d = pd.DataFrame([(t, s, n, sizes[t].get(s, np.nan)) for t,splits in {**GLUE_SIZES, SQUAD:SQUAD_SIZES}.items() if t in sizes for s,n in splits.items()], columns=cols[:4])
-    d["share"] = d["ours"]/d["paper"]
-    unit = (d["task"]==SQUAD) & (d["split"]=="train")
+    unit = (d["task"]==SQUAD) & (d["split"]=="train")                                         # windows are no share of questions
+    d["share"] = (d["ours"]/d["paper"]).where(~unit)
     return d, pd.DataFrame({"task":d["task"], "split":d["split"], "here":d["ours"].map(_said)+np.where(unit, " windows", ""), "data set":d["paper"].map(_said)+np.where(unit, " (printed: 13.3K, a slip)", ""), "share":[f"{100*x:.0f}%" if pd.notna(x) else "–" for x in d["share"]]})
 
-# %% ../nbs/16d_embryology.ipynb #c070
+# %% ../nbs/16d_embryology.ipynb #c072
 def table7(
     profile:dict, # From `embryo.core.read_profile`
     rows:pd.DataFrame=None, # All rows: sizes turn passes into updates
@@ -690,21 +717,21 @@ def table7(
     cell = lambda r: num(r["ours"])+("" if pd.isna(r["paper"]) else f" ({num(r['paper'])})")
     return d, pd.DataFrame([{"task":t, **{k: cell(x.loc[(t,k)]) for k in d["setting"].unique()}} for t in tasks])
 
-# %% ../nbs/16d_embryology.ipynb #c073
+# %% ../nbs/16d_embryology.ipynb #c075
 FIGURES = { # name -> (data, plot, text, column, what it should hold)
     "p1_fig2a":(parts_data, plot_parts, "Figure 2a: pretraining loss of ALBERT by part. Full: held-out text, dashed: training text.", "part", ("mlm", "sop")),
     "p1_fig2b":(probe_data, plot_probes, "Figure 2b: masked-LM accuracy and probes of ALBERT. Lines: mean of three consecutive checkpoints; points: as measured. Dotted: the published score, on the last mini-batch of the test set.", "task", tuple(HUES)),
     "p1_fig3":(layer_data, plot_layers, "Figure 3: part-of-speech probes of ALBERT by layer.", "task", ("pos",)),
-    "p1_fig5a":(partial(average_data, families=("albert",)), plot_average, "Figure 5a: mean of ALBERT's GLUE scores. The marked best checkpoint is the best of many on the same data, and by that too good.", "task", ("average",)),
-    "p1_fig5b":(glue_data, plot_tasks, "Figure 5b: ALBERT's GLUE scores. The marked best checkpoint is the best of many on the same data, and by that too good.", "task", tuple(P2_TASKS)),
+    "p1_fig5a":(partial(average_data, families=("albert",)), plot_average, "Figure 5a: mean of ALBERT's GLUE scores.", "task", ("average",)),
+    "p1_fig5b":(glue_data, plot_tasks, "Figure 5b: ALBERT's GLUE scores.", "task", tuple(P2_TASKS)),
     "p1_fig7a":(word_data, partial(plot_words, ylabel="verb forms reconstructed"), "Figure 7a: token reconstruction by verb form, ALBERT. Left: each line divided by its own last value.", "group", tuple(P1_TABLE4)),
     "p1_fig7b":(partial(word_data, evaluator="mask_predict"), partial(plot_words, ylabel="masked verb forms predicted"), "Figure 7b: mask prediction by verb form, ALBERT. Left: each line divided by its own last value.", "group", tuple(P1_TABLE4)),
-    "p1_fig8":(partial(word_data, evaluator="mask_predict", task=["freq-count", "freq-id"]), partial(plot_words, ylabel="masked words predicted"), "Figure 8: mask prediction of words of one piece by the frequency rank of the piece, ALBERT. Full: rank by count in the pretraining corpus; faint: index in the vocabulary. Left: each line divided by its own last value.", "task", ("freq-count", "freq-id")),
+    "p1_fig8":(partial(word_data, evaluator="mask_predict", task=["freq-count", "freq-id"]), partial(plot_words, ylabel="masked words predicted"), "Figure 8: mask prediction of words of one piece by the frequency rank of the piece, ALBERT. Full: rank by count in the pretraining corpus; faint: index in the vocabulary. Left: each line divided by its own last value.", "band", tuple((t, f"{a}-{b}") for t in ("freq-count", "freq-id") for a,b in BANDS)),
     "p1_fig9a":(partial(word_data, task="pos-class", family="bert"), plot_words, "Figure 9a: token reconstruction by part of speech, BERT. Faint: single tags as in the released code. Left: each line divided by its own last value.", "group", tuple(POS_ORDER)),
     "p1_fig9b":(partial(word_data, evaluator="mask_predict", task="pos-class", family="bert"), partial(plot_words, ylabel="masked words predicted"), "Figure 9b: mask prediction by part of speech, BERT. Faint: single tags as in the released code. Left: each line divided by its own last value.", "group", tuple(POS_ORDER)),
     "p1_fig10":(partial(layer_data, tasks=("srl", "coref", "const"), picks=(4, 8, 12)), partial(plot_layers, until=.5), "Figure 10: probes of ALBERT by layer. Dotted: where the paper's figure ends (half of pretraining).", "task", ("srl", "coref", "const")),
     **{f"p1_fig11{x}":(partial(probe_data, family=f, mlm=False), plot_probes, f"Figure 11{x}: probes of {FAMILY[f]}. Lines: mean of three consecutive checkpoints; points: as measured. Dotted: the published score, on the last mini-batch of the test set.", "task", tuple(PROBES)) for x,f in zip("abc", ("albert", "bert", "electra"))},
-    "p1_fig12":(partial(glue_data, tasks=GLUE), plot_tasks, "Figure 12: ALBERT's GLUE scores and SQuAD2.0. The marked best checkpoint is the best of many on the same data, and by that too good.", "task", GLUE),
+    "p1_fig12":(partial(glue_data, tasks=GLUE), plot_tasks, "Figure 12: ALBERT's GLUE scores and SQuAD2.0.", "task", GLUE),
     **{f"p1_fig13{x}":(partial(glue_data, family=f, tasks=GLUE), plot_tasks, f"Figure 13{x}: {FAMILY[f]}'s GLUE scores and SQuAD2.0 (MRPC: F1; the paper's figure draws its accuracy).", "task", GLUE) for x,f in zip("ab", ("bert", "electra"))},
     "p1_fig13c":(average_data, plot_average, "Figure 13c: mean of the GLUE scores. The paper's ALBERT line starts RTE, STS-B and MRPC from MNLI, its other two lines do not; compare lines of one style.", "family", ("albert", "bert", "electra"))}
 
@@ -717,8 +744,13 @@ def caption(
     _,_,text,column,wanted = FIGURES[name]
     if data.empty: return f"{text} Nothing was measured."
     d = data[data["step"].notna()]
-    absent = [str(w) for w in wanted if w not in set(d[column])]
     names = PROBES|PARTS|FAMILY|{"freq-count":"rank by count", "freq-id":"vocabulary index"}
+    if column=="band":                                                                       # a band cut by the vocabulary's end has its first rank
+        have = {(t, g.split("-")[0]) for t,g in zip(d["task"], d["group"])}
+        kinds = {t for t,_ in have}
+        lacks = {b: [t for t,x in wanted if x==b and t in kinds and (t, b.split("-")[0]) not in have] for _,b in wanted}
+        absent = [t for t in dict.fromkeys(t for t,_ in wanted) if t not in kinds]+[b if len(l)==len(kinds) else f"{b} by {names[l[0]]}" for b,l in lacks.items() if l]
+    else: absent = [str(w) for w in wanted if w not in set(d[column])]
     parts = [text, said.rstrip(".")+"." if said else ""]
     if column in ("part",): d = d[d["split"]=="heldout"]
     if "depth" in d and d["depth"].notna().any() and d["depth"].max()!=12: parts.append(f"The model has {d['depth'].max():.0f} layers; the paper's layers of 12 are drawn at the same share of the depth.")
@@ -728,5 +760,11 @@ def caption(
     said_n = "" if n.empty else f"; n = {n.max():,.0f}" if n.min()==n.max() else f"; n from {n.min():,.0f} to {n.max():,.0f}"
     parts.append(f"Bands: 95%, over {'examples only (one seed)' if seeds==1 else f'{seeds:.0f} seeds and examples'}{said_n}.")
     if "of" in d and len(of := d["of"].dropna().unique()): parts.append("Average over "+"; or over ".join(sorted(of))+".")
+    if "best" in d:
+        drawn = d[(d["mode"]=="corrected") | d["task"].isin(["average", *AFTER_INTERMEDIATE])]
+        some = drawn.groupby(["family", "mode", "task"])["best"].any()
+        if some.any(): parts.append("The marked best checkpoint is the best of many on the same data, and by that too good.")
+        if not some.all(): parts.append("No best checkpoint is marked on a line that is nowhere above its first point, or nowhere above the best trivial predictor.")
+    if "scale" in d and len(gone := not_rescaled(d)): parts.append(f"Not in the left panel, for a last value not surely above 0: {', '.join(gone)}.")
     if absent: parts.append(f"Not measured here: {', '.join(names.get(a, a) for a in absent)}.")
     return " ".join(p for p in parts if p)

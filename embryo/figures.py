@@ -133,7 +133,7 @@ def plot_curves(
                 if d.empty: continue
                 ax.plot(d["step"], d["value"], color=c, lw=width, alpha=alpha, marker="." if mode=="corrected" else None, ms=4, label=g if mode=="corrected" else None)
                 if mode=="corrected": ax.fill_between(d["step"], d["low"], d["high"], color=c, alpha=.12, lw=0)
-        ax.set(xlabel="pretraining step (updates)", ylabel=ylabel+(" (rescaled by its last value)" if scale=="rescaled" else ""))
+        ax.set(xlabel="pretraining step (updates)", ylabel=ylabel+(" (share of its last)" if scale=="rescaled" else ""))
     first = data.loc[data["step"]>0, "step"].min()
     axes[0].set_xscale("symlog", linthresh=first, linscale=.4)
     top = data["step"].max()

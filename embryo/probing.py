@@ -392,7 +392,7 @@ def score_rows(
     cluster:np.ndarray, # (n,) sentence of each target
     layers:list, # Names of the L layers
     positive:int=None, # Number of the label "1" of coreference
-)->pd.DataFrame: # Rows: micro_f1 of probe and control, selectivity, f1
+)->pd.DataFrame: # Rows: micro_f1 of probe and control, selectivity, f1 of both
     "Scores of all layers."
     n,L,G = said.shape
     line = dict(layer=np.tile(layers, n), cluster=np.repeat(cluster, L))
@@ -400,7 +400,7 @@ def score_rows(
     frame = lambda g, v: pd.DataFrame(line | dict(group=g, value=v.astype(float).ravel()))
     out = [mean_rows(frame(name, hit[:,:,k]), ["group", "layer"]).assign(metric="micro_f1") for k,name in enumerate(("probe", "control")[:G])]
     if G==2: out.append(mean_rows(frame("probe", hit[:,:,0].astype(float)-hit[:,:,1]), ["group", "layer"]).assign(metric="selectivity"))
-    if positive is not None: out.append(f1_rows(pd.DataFrame(line | dict(group="probe", gold=np.repeat(gold[:,0]==positive, L), said=(said[:,:,0]==positive).ravel())), ["group", "layer"]).assign(metric="f1"))
+    for k,name in enumerate(("probe", "control")[:G] if positive is not None else ()): out.append(f1_rows(pd.DataFrame(line | dict(group=name, gold=np.repeat(gold[:,k]==positive, L), said=(said[:,:,k]==positive).ravel())), ["group", "layer"]).assign(metric="f1"))
     return pd.concat(out)
 
 # %% ../nbs/14b_probing.ipynb #c050

@@ -26,8 +26,13 @@ def grid(family="albert", layers=4, steps=STEPS, seeds=(0,)):
             out.append(dict(evaluator="pretrain", task="mlm", metric="accuracy", split="heldout", group="mlm", step=s, value=rng.random(), n=50, stderr=.1, seed=q))
             for t in E.PROBES:
                 for l in range(layers+1):
-                    for g,m in (("probe", "corrected"), ("control", "corrected"), ("majority", "corrected"), ("probe", "published")):
+                    for g,m in (("probe", "corrected"), ("control", "corrected"), ("probe", "published"), ("control", "published")):
                         out.append(dict(evaluator="probe", task=t, split="gum-test", layer=l, group=g, mode=m, metric="micro_f1", step=s, value=rng.random(), n=60, stderr=.05, seed=q))
+                    out.append(dict(evaluator="probe", task=t, split="gum-test", layer=l, group="probe", metric="selectivity", step=s, value=rng.random(), n=60, stderr=.05, seed=q))
+                    if t=="coref": out.append(dict(evaluator="probe", task=t, split="gum-test", layer=l, group="probe", metric="f1", step=s, value=rng.random(), n=60, stderr=.05, seed=q))
+                for m in ("corrected", "published"): # as `embryo.probing` writes it: no layer
+                    out.append(dict(evaluator="probe", task=t, split="gum-test", group="majority", mode=m, metric="micro_f1", step=s, value=.1+.2*list(E.PROBES).index(t), n=60, stderr=.05, seed=q))
+                    if t=="coref": out.append(dict(evaluator="probe", task=t, split="gum-test", group="majority", mode=m, metric="f1", step=s, value=0., n=60, stderr=0., seed=q))
             for e in ("reconstruct", "mask_predict"):
                 for t,names in (("pos-class", POS_ORDER), ("verb-form", E.FORM_ORDER), ("freq-count", ("50-99", "300-349")), ("freq-id", ("50-99",))):
                     out += [dict(evaluator=e, task=t, split="gum-test", group=g, metric="accuracy", step=s, value=rng.random(), n=30, stderr=.05, seed=q) for g in names]
@@ -64,10 +69,45 @@ def test_average_by_hand(seeds):
         else: assert (got["high"]-got["low"])/2>1.95*np.mean([e for _,e in per])                     # seeds add to it
     assert d[(d["task"]=="MNLI") & (d["step"]==0)]["value"].item()==pytest.approx(r[(r["task"]=="MNLI") & (r["step"]==0)]["value"].mean())
 
-def test_best_is_marked_once_a_curve():
-    d = E.glue_data(pd.concat([scores(), scores(tasks=E.AFTER_INTERMEDIATE, mode="published", seed=5)]))
-    for _,g in d[d["step"].notna()].groupby(["mode", "task"]): assert g[g["best"]]["step"].tolist()==[g.loc[g["value"].idxmax(), "step"]]
-    assert not d[d["step"].isna()]["best"].any()
+def test_best_is_marked_once_a_curve_or_not_at_all():
+    r = pd.concat([scores(), scores(tasks=E.AFTER_INTERMEDIATE, mode="published", seed=5)])
+    for trivial in (None, .5, .8):
+        t = row_frame([dict(evaluator="trivial", task=t, group="majority", split="dev", metric=MAIN[t], value=trivial, n=100) for t in E.P2_TASKS if trivial])
+        d = E.glue_data(pd.concat([r, t]))
+        marks = {}
+        for k,g in d[d["step"].notna()].groupby(["mode", "task"]):
+            v = dict(zip(g["step"], g["value"]))
+            at = max(v, key=v.get)
+            marks[k] = [at] if v[at]>v[0] and v[at]>(trivial or -1) else []
+            assert g[g["best"]]["step"].tolist()==marks[k]
+        if trivial: assert [] in marks.values() and [] != max(marks.values())                       # both happen
+        assert not d[d["step"].isna()]["best"].any()
+
+def legend(fig): return [t.get_text() for t in fig.axes[0].get_legend().get_texts()]
+
+def curve(task, values, mode="corrected"):
+    "Scores of one task at three checkpoints."
+    return row_frame([dict(evaluator="finetune", group="final", task=task, metric=(MAIN|{E.SQUAD:"mean"})[task], split="dev", step=s, seed=0, value=v, n=400, stderr=.02, mode=mode) for s,v in zip((0, 600, 2200), values)], family="albert", l1="english")
+
+def test_no_mark_and_no_legend_of_it_where_nothing_was_learned():
+    trivial = row_frame([dict(evaluator="trivial", task=E.SQUAD, group="no-answer", split="dev", metric="mean", value=.5, n=400), dict(evaluator="trivial", task="CoLA", group="majority", split="dev", metric="matthews", value=0., n=400)], family="albert", l1="english")
+    crosses = lambda fig: sum(len(l.get_xdata()) for l in fig.axes[0].lines if l.get_marker()=="x")
+    for rows,n in ((curve(E.SQUAD, (.5, .5, .5)), 0), (curve(E.SQUAD, (.4, .5, .45)), 0), (curve("CoLA", (.3, .2, .3)), 0), (curve("CoLA", (.2, .2, .3)), 1), (pd.concat([curve(E.SQUAD, (.5, .5, .5)), curve("CoLA", (.1, .2, .3))]), 1)):
+        d = E.glue_data(pd.concat([rows, trivial]), tasks=E.GLUE)
+        fig = E.plot_tasks(d)
+        assert crosses(fig)==n and ("best checkpoint" in legend(fig))==(n>0) and ("by that too good" in E.caption("p1_fig12", d))==(n>0)
+        a = E.average_data(pd.concat([rows, trivial]), ["albert"])
+        if (fig := E.plot_average(a)) is not None: assert crosses(fig)==int(a["best"].sum())==n and ("best checkpoint" in legend(fig))==(n>0)
+    plt.close("all")
+
+def test_legend_names_what_did_start_from_mnli():
+    r = pd.concat([curve("STS-B", (.2, .4, .3)), curve("CoLA", (.2, .3, .4)), curve("MNLI", (.3, .3, .4)), curve("STS-B", (.3, .4, .5), "published")])
+    d = E.average_data(r, ["albert"])
+    assert "ALBERT, STS-B from MNLI (3 tasks)" in legend(E.plot_average(d)) and "STS-B started from MNLI" in legend(E.plot_tasks(E.glue_data(r)))
+    every = pd.concat([r, curve("RTE", (.5, .5, .6)), curve("RTE", (.5, .6, .6), "published")])
+    assert "ALBERT, RTE, STS-B from MNLI (4 tasks)" in [l.replace("STS-B, RTE", "RTE, STS-B") for l in legend(E.plot_average(E.average_data(every, ["albert"])))]
+    assert not any("MNLI" in l for l in legend(E.plot_average(E.average_data(r[r["mode"]=="corrected"], ["albert"]))))
+    plt.close("all")
 
 def test_published_start_replaces_three_tasks_only():
     own,from_mnli = scores(), scores(tasks=E.AFTER_INTERMEDIATE, mode="published", seed=5)
@@ -127,9 +167,40 @@ def test_interval_of_a_crossing_grows_with_the_error_and_is_repeatable():
 
 def test_selectivity_by_hand():
     r = grid(seeds=(0, 1))
-    s = E.selectivity_data(r).set_index(["task", "layer"])
+    d = E.selectivity_data(r)
+    s = d[d["metric"]=="micro_f1"].set_index(["task", "layer"])
     x = r[(r["evaluator"]=="probe") & (r["metric"]=="micro_f1") & (r["mode"]=="corrected") & (r["task"]=="srl") & (r["layer"].fillna(-1)==2) & (r["step"]==1000)].groupby("group")["value"].mean()
     assert s.loc[("srl", 2), "selectivity"]==pytest.approx(x["probe"]-x["control"]) and len(s)==4*5
+    assert s["majority"].groupby(level=0).unique().map(list).to_dict()=={t: [pytest.approx(.1+.2*i)] for i,t in enumerate(E.PROBES)}
+
+def test_f1_of_coreference_is_shown():
+    r = grid()
+    f = E.selectivity_data(r)
+    f = f[f["metric"]=="f1"].set_index("layer")
+    x = r[(r["metric"]=="f1") & (r["task"]=="coref") & (r["group"]=="probe") & (r["step"]==1000) & (r["evaluator"]=="probe")].set_index("layer")["value"]
+    assert f["probe"].to_dict()==pytest.approx(x.to_dict()) and f["selectivity"].isna().all() and set(f["task"])=={"coref"} and set(f["majority"])=={0.}
+    assert (f["probe_high"]-f["probe"]).to_numpy()==pytest.approx(1.959964*.05)
+    view = E.table_selectivity(E.selectivity_data(r)).set_index("layer")
+    assert view.loc["3", "coreference F1"]==f"{100*x[3]:.1f} ± 9.8 (no control)" and view.loc["[majority]"].to_dict()=={"SRL":"10.0", "POS":"30.0", "constituents":"50.0", "coreference":"70.0", "coreference F1":"0.0"}
+    control = r[(r["metric"]=="f1") & (r["group"]=="probe") & (r["evaluator"]=="probe")].assign(group="control", value=.25)
+    both = E.selectivity_data(pd.concat([r, control]))
+    both = both[both["metric"]=="f1"].set_index("layer")
+    assert both["selectivity"].to_numpy()==pytest.approx(x.sort_index().to_numpy()-.25) and (both["high"]-both["selectivity"]).to_numpy()==pytest.approx(1.959964*.05*2**.5)
+    assert " – 25.0 = " in E.table_selectivity(E.selectivity_data(pd.concat([r, control]))).set_index("layer").loc["3", "coreference F1"]
+
+@pytest.mark.parametrize("layers", [1, 4, 12])
+def test_majority_is_drawn(layers):
+    r = grid(layers=layers)
+    d = E.probe_data(r)
+    m = d[(d["group"]=="majority") & (d["mode"]=="corrected")]
+    assert m["layer"].isna().all() and m.groupby("task").size().to_dict()==dict.fromkeys(E.PROBES, len(STEPS))
+    assert set(d.loc[d["group"]=="probe", "layer"].dropna())=={E.layer_at(range(layers+1))}
+    fig = E.plot_probes(d)
+    stubs = [l.get_ydata()[0] for l in fig.axes[0].lines if list(l.get_xdata())==[1., 1.025]]
+    assert sorted(stubs)==pytest.approx([.1, .3, .5, .7]) and "stub at the edge: majority class" in legend(fig)
+    alone = r[~((r["task"]=="srl") & (r["group"].isin(["probe", "control"])))]
+    assert "srl" not in set(E.probe_data(alone)["task"])                                             # no probe, no stub
+    plt.close(fig)
 
 def test_probe_data_take_one_data_set():
     r = grid()
@@ -193,6 +264,49 @@ def test_caption_names_what_is_missing():
     c = E.caption("p1_fig5b", E.glue_data(r[~r["task"].isin(["RTE", "MNLI"])]))
     assert c.endswith("Not measured here: MNLI, RTE.") and "n = 100" in c
     assert "BERT, ELECTRA" in E.caption("p1_fig13c", E.average_data(r)).split("Not measured")[1]
+
+def test_caption_names_bands():
+    r = grid()
+    said = lambda x: E.caption("p1_fig8", E.FIGURES["p1_fig8"][0](x)).split("Not measured here: ")[-1]
+    assert said(r)=="300-349 by vocabulary index, 1550-1599."
+    assert said(r[r["task"]!="freq-id"])=="vocabulary index, 1550-1599."
+    assert said(r[r["group"]!="50-99"])=="vocabulary index, 50-99, 1550-1599."
+    more = pd.concat([r, r[r["group"]=="50-99"].assign(group="300-349"), r[r["task"].isin(["freq-id", "freq-count"]) & (r["group"]=="50-99")].assign(group="1550-1570")])
+    assert "Not measured" not in said(more)                                                          # cut by the end of the vocabulary: still that band
+
+def test_groups_without_a_last_value_are_in_the_right_panel_only():
+    r = grid()
+    words = r["evaluator"].isin(["reconstruct", "mask_predict"]) & (r["step"]==max(STEPS))
+    r.loc[words, "value"] = .9                                                                       # surely above 0
+    zero = r.assign(value=r["value"].where(~(words & (r["group"]=="V-ing")), 0.))
+    d = E.FIGURES["p1_fig7b"][0](zero)
+    assert "above 0: V-ing." in E.caption("p1_fig7b", d) and "V-ing" in set(d["group"])
+    for name,gone,said in (("p1_fig7b", lambda d: d["group"]=="V-en", "V-en"), ("p1_fig8", lambda d: (d["task"]=="freq-count") & (d["group"]=="300-349"), "300-349"), ("p1_fig8", lambda d: d["task"]=="freq-id", "50-99 (vocabulary index)"), ("p1_fig7a", lambda d: d["step"]>=0, ", ".join(E.FORM_ORDER))):
+        d = E.FIGURES[name][0](r)
+        left = d[~((d["scale"]=="rescaled") & gone(d))]
+        fig = E.plot_words(left)
+        groups = lambda ax: [t.get_text() for t in ax.get_legend().get_texts()]
+        assert groups(fig.axes[1])==E.group_order(d["group"])
+        lines = len(d[["task", "group"]].drop_duplicates())
+        assert sum(len(l.get_xdata())==len(STEPS) for l in fig.axes[1].lines)==lines
+        assert sum(len(l.get_xdata())==len(STEPS) for l in fig.axes[0].lines)==len(left.loc[left["scale"]=="rescaled", ["task", "group"]].drop_duplicates())<lines
+        assert f"Not in the left panel, for a last value not surely above 0: {said}." in E.caption(name, left) and "left panel" not in E.caption(name, d)
+        assert len(E.reach_data(left, draws=20))==len(E.reach_data(d, draws=20))
+        plt.close(fig)
+
+def test_a_mean_of_fewer_tasks_is_not_set_beside_the_papers():
+    every = E.average_data(scores())
+    assert E.glue_beside(every)["paper_k"].tolist()==[0, 100, 1000] and E.glue_beside(E.average_data(scores(tasks=[t for t in E.P2_TASKS if t!="RTE"]))).empty
+    two = E.average_data(scores("bert", tasks=("CoLA", "STS-B")), ["bert"])
+    assert set(E.glue_beside(pd.concat([every, two]))["family"])=={"albert"}
+
+def test_windows_are_no_share_of_questions():
+    r = grid()
+    train = row_frame([dict(evaluator="finetune", group="final", task=t, split="train", metric="train_loss", step=0, seed=0, value=1., n=2368) for t in (E.SQUAD, "CoLA")], family="albert", l1="english")
+    d,view = E.table6(pd.concat([r, train]))
+    at = lambda x, c: x.set_index(["task", "split"])[c]
+    assert at(d, "ours")[E.SQUAD, "train"]==2368 and np.isnan(at(d, "share")[E.SQUAD, "train"]) and at(view, "share")[E.SQUAD, "train"]=="–" and at(view, "here")[E.SQUAD, "train"]=="2,368 windows"
+    assert at(view, "share")["CoLA", "train"]=="28%" and at(d, "share")[E.SQUAD, "dev"]==pytest.approx(100/11873)
 
 def test_only_step_zero_is_no_curve():
     r = grid(steps=(0,))
