@@ -9,10 +9,18 @@ from embryo.series import open_series
 from embryo.tokenize import open_tokenizer
 from embryo.words import examining, lay_out, position_limit
 
-QUICK = dict(steps=60, batch=128, lr=1e-2, eval_every=10)
+QUICK = dict(steps=60, batch=128, lr=1e-2, eval_every=10, test_batch=128)
 
 @pytest.fixture(scope="module")
-def series(lab): return open_series(Path(lab["series"])/"albert-english-s0")
+def series(lab):
+    "The toy series, asked in windows of all its 64 positions, so that no sentence is cut."
+    s = open_series(Path(lab["series"])/"albert-english-s0")
+    def load(step, load=s.load):
+        m,tok = load(step)
+        m.config.trained_length = 64
+        return m,tok
+    s.load = load
+    return s
 
 @pytest.fixture(scope="module")
 def tok(lab): return open_tokenizer(Path(lab["corpora"])/"tokenizer")
