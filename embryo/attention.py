@@ -241,6 +241,7 @@ def plot_near(
 ): # matplotlib figure, two panels
     "Scores over steps by layer, with 95% intervals, onsets and the floor of a uniform map."
     import matplotlib.pyplot as plt, seaborn as sns
+    from matplotlib.ticker import EngFormatter
     sns.set_theme(style="whitegrid", font_scale=.9)
     r = rows[rows["evaluator"]=="attention"]
     heads = sorted(int(g) for g in r["group"].unique() if g.isdigit())
@@ -257,6 +258,7 @@ def plot_near(
             if pd.notna(turned[layer]): ax.plot(turned[layer], np.interp(turned[layer], d["step"].astype(float), d["value"]), "|", color=c, ms=16, mew=2)
         ax.axhline(r.loc[r["metric"]=="floor", "value"].mean(), color="gray", ls=":", lw=1, label="uniform map")
         ax.set(xlabel="pretraining step (updates)", ylabel=f"attention: {metric}", title="mean over heads" if group=="all" else f"head {group}")
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
     fig.tight_layout()
     return fig

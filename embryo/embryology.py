@@ -455,7 +455,7 @@ def plot_tasks(
             d = data[(data["task"]==t) & (data["mode"]==mode)].sort_values("step")
             if d.empty: continue
             x = d["step"].astype(float)
-            ax.plot(x, 100*d["value"], color=COLORS[t], ls=ls, lw=1.5, alpha=alpha)
+            ax.plot(x, 100*d["value"], color=COLORS[t], ls=ls, lw=1.5, alpha=alpha, marker="." if len(d)<12 else None, ms=5)
             if mode=="corrected":
                 ax.fill_between(x, 100*d["low"], 100*d["high"], color=COLORS[t], alpha=.1, lw=0)
                 handles.append(key(f"{t} ({SAID[d['metric'].iloc[0]]}, n = {d['n'].max():,.0f})", color=COLORS[t], lw=1.8))

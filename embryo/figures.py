@@ -141,7 +141,7 @@ def plot_curves(
     axes[0].xaxis.set_major_formatter(EngFormatter(sep="")); axes[0].xaxis.set_minor_locator(plt.NullLocator())
     axes[0].set_xlim(left=0); axes[1].set_ylim(0, max(.05, min(1.02, data.loc[data["scale"]=="accuracy", "high"].max()*1.05)))
     axes[0].axhline(1, color="gray", lw=.8, ls=":"); axes[0].set_ylim(bottom=0)
-    axes[1].legend(*axes[0].get_legend_handles_labels(), loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
+    axes[1].legend( loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
     fig.tight_layout()
     return fig
 

@@ -592,6 +592,7 @@ def loss_rows(
 )->pd.DataFrame: # Rows: masked-LM loss on train and held-out data at every step, with group = part those of an objective that has several, accuracy (group mlm, sop, nsp, rtd), tokens seen, and at the last step floor, entropy of the text, plateau and whether it is stuck
     "What a series says about its own pretraining."
     r,f,out = series.info["run"], series.info.get("floor") or {}, []
+    if r.get("config", {}).get("objective")=="rtd": f = {}                                       # landmarks are those of 80/10/10 masks; the generator's are 85/15
     for k,e in series.entries.items():
         l = e["loss"]
         if l.get("train") is not None: out.append(dict(step=k, split="train", metric="loss", value=l["train"]))
