@@ -9,11 +9,10 @@ __all__ = ['FLOPS', 'SCORING', 'UPDATE_S', 'STARTUP_S', 'PIECES', 'EVALUATORS', 
            'embryo_pretrain', 'embryo_examine', 'embryo_finetune']
 
 # %% ../nbs/17_batch.ipynb #c002
-import ast, fcntl, functools, json, os, re, shutil, signal, subprocess, sys, time
+import ast, fcntl, functools, json, os, re, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from contextlib import ExitStack
-from fastcore.script import Param, store_true
 from .core import EmbryoError, atomic, checkpoint_steps, choose, command, device, digest, provenance, read_json, read_profile, repo_root, settings, sha256, write_json
 from .warm import register_engine, warm
 

@@ -12,12 +12,12 @@ __all__ = ['OBJECTIVES', 'MASKINGS', 'STRETCHES', 'RTD_AS_MASK', 'STUCK_MARGIN',
 # %% ../nbs/12_pretrain.ipynb #c002
 import json, math, os, shutil, signal, sys, time
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from tqdm import tqdm
-from .core import EmbryoError, atomic, checkpoint_steps, choose, device, digest, has_bf16, provenance, read_json, rng_for, seed_for, settings, sha256, write_json
+from .core import EmbryoError, checkpoint_steps, choose, device, has_bf16, provenance, read_json, rng_for, seed_for, settings, sha256, write_json
 from .artificial import SELECT, AS_MASK, AS_RANDOM
 from .rows import row_frame
 from .tokenize import N_SPECIALS, SPECIALS, IdCorpus, open_ids, open_tokenizer

@@ -1,19 +1,18 @@
 """Four families and their objectives: batches against slow references, losses against transformers' own, resuming to the bit, series of others."""
-import hashlib, json, re, shutil, threading
+import hashlib, json, re, threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 import numpy as np, pytest, torch
 from safetensors.torch import load_file
-from transformers import (AlbertForPreTraining, AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer, BertForMaskedLM, BertForPreTraining, BertModel, BertTokenizer, ElectraForMaskedLM, ElectraForPreTraining)
-from embryo.core import EmbryoError, checkpoint_steps, read_json, rng_for
+from transformers import (AlbertForPreTraining, AutoModelForMaskedLM, AutoModelForPreTraining, BertForMaskedLM, BertForPreTraining, BertModel, ElectraForMaskedLM, ElectraForPreTraining)
+from embryo.core import EmbryoError, rng_for
 from embryo.models import PAPER, Electra, build, mlm_head
-from embryo.pretrain import (OBJECTIVES, PretrainConfig, chosen_words, examples, heldout_loss, in_order, l1_marks, length_at, longest, loss_rows, masked_batch, n_examples, objective_loss,
-                             pair_examples, phases, piece_marks, pretrain, pretrain_run, run_config, selected, tokens_at, training_batch)
+from embryo.pretrain import (OBJECTIVES, PretrainConfig, chosen_words, examples, in_order, l1_marks, longest, loss_rows, masked_batch, n_examples, objective_loss,
+                             pair_examples, pretrain, pretrain_run, run_config, selected, training_batch)
 from embryo.core import seed_for
-from embryo.series import Series, open_series, step_of
-from embryo.tokenize import IdCorpus, open_ids, open_tokenizer, train_tokenizer
+from embryo.series import open_series
+from embryo.tokenize import IdCorpus, open_tokenizer
 
 TINY = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 FAMILY = {"mlm": "roberta", "mlm+sop": "albert", "mlm+nsp": "bert", "rtd": "electra"}
