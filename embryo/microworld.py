@@ -10,7 +10,7 @@ __all__ = ['VERSION', 'SECTIONS', 'TREEBANK_SECTIONS', 'PER_FILE', 'compressed',
 # %% ../nbs/05_microworld.ipynb #c002
 import gzip, hashlib, json, lzma
 from pathlib import Path
-from .core import EmbryoError, atomic, digest, read_json, sha256, write_json
+from .core import EmbryoError, atomic, damaged, digest, read_manifest, sealed, sha256, write_json
 from .facts import FactBook, lama_files
 from .grammar import Dice, annotate, chains, document, roles, text_entropy, text_of
 from .microl1s import amino_chains, amino_floor, java_files, kannada_text
@@ -193,7 +193,7 @@ def write_world(
     made = f"embryo.microworld {VERSION}, {digest(seed, words, heldout_words, books_words, probing, tasks, l1s)}"
     if out.exists() and any(out.iterdir()):
         try:
-            if (out/"MANIFEST.json").exists() and all(e["sources"][0]["commit"]==made for e in read_json(out/"MANIFEST.json")): return out
+            if (out/"MANIFEST.json").exists() and all(e["sources"][0]["commit"]==made for e in read_manifest(out)) and not damaged(out): return out
         except (KeyError, IndexError, TypeError): pass
         raise EmbryoError(f"{out}: not empty and not this micro world (seed {seed}); name a new folder or remove this one first")
     with atomic(out, folder=True) as tmp:
@@ -201,5 +201,5 @@ def write_world(
         entries = [*text_files(tmp, seed, words, heldout_words, books_words, book), *treebank_files(tmp, seed, probing), *fact_files(tmp, book), *task_files(tmp, seed, tasks), *l1_files(tmp, seed, l1s)]
         for e,n,story in zip(entries[:2], (words, books_words), (False, True)): e["entropy"] = world_entropy(seed, max(2, min(12, n//10_000)), story)
         for e in entries: e["sources"] = [dict(repository="generated", commit=made)]
-        write_json(tmp/"MANIFEST.json", entries)
+        write_json(tmp/"MANIFEST.json", [sealed(e) for e in entries])
     return out
