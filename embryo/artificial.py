@@ -138,7 +138,7 @@ def unstructured(
 )->IdCorpus: # Vocabulary V + 5
     "Independent draws from one law: P2's random baseline (uniform) and Zipf baseline (English unigram law)."
     name,sample = "uniform" if probs is None else "zipf", id_sampler(probs, vocab_size)
-    header = dict(maker=name, seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line))
+    header = dict(n_tokens=n_tokens, maker=name, seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line))
     return _corpus(_chunks(n_tokens, line, seed, name, lambda L,rng: sample(int(L.sum()), rng)), header, out)
 
 # %% ../nbs/08_artificial.ipynb #c022
@@ -230,7 +230,7 @@ def nesting(
     "Nesting parentheses (P2, section 3 and figure 2); opener and closer are the same id."
     parentheses(np.ones(1, int), p_open, border, np.random.default_rng())                # refuses what cannot be used before any work
     name = "nesting-uniform" if probs is None else "nesting-zipf" if n_ids is None else f"nesting-{n_ids}"
-    header = dict(maker=name, seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line), p_open=p_open, border=border, n_ids=n_ids, frequent=frequent)
+    header = dict(n_tokens=n_tokens, maker=name, seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line), p_open=p_open, border=border, n_ids=n_ids, frequent=frequent)
     if n_ids is not None: probs = restrict_law(probs, vocab_size, n_ids, frequent)
     sample = id_sampler(probs, vocab_size)
     stack = np.empty(0, id_type(vocab_size))
@@ -352,7 +352,7 @@ def flat(
     def draw(L, rng):
         pair = flat_pairs(L, longest, rng)
         return sample(len(pair)//2, rng)[pair]
-    header = dict(maker=name, seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line), longest=longest)
+    header = dict(n_tokens=n_tokens, maker=name, seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line), longest=longest)
     return _corpus(_chunks(n_tokens, line, seed, name, draw, unit), header, out)
 
 # %% ../nbs/08_artificial.ipynb #c046
@@ -382,7 +382,7 @@ def shuffle(
         shown = np.full(len(first), run)
         shown[np.cumsum(runs)-1] = L-(runs-1)*run
         return (first[:,None]+x)[place<shown[:,None]]
-    header = dict(maker=f"shuffle-{run}", seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line), run=run)
+    header = dict(n_tokens=n_tokens, maker=f"shuffle-{run}", seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line), run=run)
     return _corpus(_chunks(n_tokens, line, seed, f"shuffle-{run}", draw), header, out)
 
 # %% ../nbs/08_artificial.ipynb #c049
@@ -477,7 +477,7 @@ def bigram(
     "A first-order chain; every line is a walk of its own."
     ids,law,P = bigram_chain(probs, vocab_size, **chain)
     ids = ids.astype(id_type(vocab_size))
-    header = dict(maker="bigram", seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line), n_ids=len(ids),
+    header = dict(n_tokens=n_tokens, maker="bigram", seed=seed, vocab_size=vocab_size+N_SPECIALS, line=list(line), n_ids=len(ids),
                   **{k: v.hash if k=="source" and v is not None else v for k,v in chain.items() if k!="n_ids"})
     walks = chain_walker(law, P)
     draw = lambda L,rng: ids[walks(len(L), int(L.max()), rng).T[np.arange(L.max())<L[:,None]]]

@@ -10,19 +10,19 @@ __all__ = ['OBJECTIVES', 'MASKINGS', 'STRETCHES', 'RTD_AS_MASK', 'STUCK_MARGIN',
            'pretrain', 'verdict', 'run_config', 'pretrain_run', 'loss_rows']
 
 # %% ../nbs/12_pretrain.ipynb #c002
-import json, math, os, shutil, signal, sys, time
+import errno, json, math, os, shutil, signal, sys, time
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from tqdm import tqdm
-from .core import EmbryoError, checkpoint_steps, choose, device, has_bf16, provenance, read_json, rng_for, seed_for, settings, sha256, write_json
+from .core import EmbryoError, checkpoint_steps, choose, device, disk_errors, has_bf16, provenance, read_json, rng_for, seed_for, settings, sweep, write_json
 from .artificial import SELECT, AS_MASK, AS_RANDOM
 from .rows import row_frame
 from .tokenize import N_SPECIALS, SPECIALS, IdCorpus, open_ids, open_tokenizer
 from .models import Electra, build, check_fit, hidden_at, mlm_head, pair_head
-from .series import Series, open_series, read_state, write_state, write_step
+from .series import Series, open_series, read_state, step_damage, write_state, write_step
 
 # %% ../nbs/12_pretrain.ipynb #c005
 OBJECTIVES = {"mlm": (), "mlm+sop": ("mlm", "sop"), "mlm+nsp": ("mlm", "nsp"), "rtd": ("generator", "discriminator")} # and the parts of their loss, the masked-LM part first
@@ -467,8 +467,8 @@ def pretrain(
             if old.get("floor")!=info["floor"]: write_json(out/"series.json", dict(old, floor=info["floor"]))  # a property of the corpus, which may have been measured better since
             info = dict(old, floor=info["floor"])
     plan = checkpoint_steps(cfg.save, cfg.steps)
-    whole = lambda e: all((f := out/f"step{e['step']}"/where/"model.safetensors").is_file() and sha256(f)==e[k] for k,where in (("sha256", ""), ("sha256_generator", "generator")) if k in e)
-    bad = [e["step"] for e in info["steps"] if not whole(e)]                             # damaged or removed steps are made again
+    bad = [e["step"] for e in info["steps"] if step_damage(out/f"step{e['step']}", e)]                           # damaged or removed steps are made again
+    sweep(out)                                                                           # a kill after the last checkpoint leaves half a state, and nothing below writes it again
     if not bad and [e["step"] for e in info["steps"]]==plan: return open_series(out)
     model.to(dev).train()
     model.set_attn_implementation("sdpa" if dev.type=="cuda" else "eager")               # measured: on a CPU the plain matrices are up to 1.4x faster in bf16
@@ -479,7 +479,7 @@ def pretrain(
     first = step or 0
     info["steps"] = [e for e in info["steps"] if e["step"]<=first] if step is not None else []
     heads = {e["step"] for e in info["steps"]}
-    log = _tensorboard(out, first)
+    with disk_errors(out): log = _tensorboard(out, first)
     bar = tqdm(total=cfg.steps, initial=first, disable=not progress, unit="step", desc=out.name, mininterval=.5 if sys.stderr.isatty() else 10, leave=False)
     t0,wall0,seen,shown = time.perf_counter(), float(sums["wall"]), 0, None
 
@@ -500,7 +500,7 @@ def pretrain(
         sums["wall"].fill_(wall0+time.perf_counter()-t0)
         write_state(out, step, model, opt, sums, keep=[s for i,s in enumerate(plan) if cfg.keep_state_every and i%cfg.keep_state_every==0])
 
-    with stop_requests() as asked:
+    with stop_requests() as asked, disk_errors(out):
       try:
         for step in range(first, cfg.steps+1):
             if asked:
@@ -544,6 +544,8 @@ def _tensorboard(out, first):
     "Event files beside the series, if tensorboard is installed."
     try: from torch.utils.tensorboard import SummaryWriter
     except ImportError: return None
+    Path(out).mkdir(parents=True, exist_ok=True)
+    if not os.access(out, os.W_OK): raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(out))  # its thread would fail with a traceback of its own
     return SummaryWriter(Path(out)/"tensorboard", purge_step=first)
 
 # %% ../nbs/12_pretrain.ipynb #c065

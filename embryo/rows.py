@@ -7,6 +7,7 @@ __all__ = ['COLUMNS', 'row_frame', 'mean_rows', 'write_rows', 'read_rows', 'fini
            'rescale']
 
 # %% ../nbs/06_rows.ipynb #c002
+import hashlib
 from pathlib import Path
 import numpy as np, pandas as pd
 from scipy.stats import t as student_t
@@ -55,8 +56,11 @@ def write_rows(
     path,df = Path(path), row_frame(df)
     if path.suffix not in (".csv", ".parquet"): raise EmbryoError(f"{path}: rows are written as .csv or .parquet")
     df = df.sort_values([c for c in COLUMNS if c not in ("value", "n", "stderr")], kind="stable", ignore_index=True)
+    df.attrs = dict(seal=_seal(df))                                                      # parquet keeps them
     with atomic(path) as f: df.to_csv(f, index=False, float_format="%.6g", lineterminator="\n") if path.suffix==".csv" else df.to_parquet(f, index=False)
     return path
+
+def _seal(df): return hashlib.sha256(pd.util.hash_pandas_object(df, index=False).to_numpy().tobytes()).hexdigest() # Hash of all values
 
 # %% ../nbs/06_rows.ipynb #c014
 def read_rows(
@@ -69,7 +73,11 @@ def read_rows(
     out = []
     for f in files:
         if not f.is_file(): raise EmbryoError(f"{f}: no such file; run the batch first")
-        try: out.append(row_frame(pd.read_csv(f, keep_default_na=False, na_values={k:[""] for k,t in COLUMNS.items() if t!="str"}) if f.suffix==".csv" else pd.read_parquet(f)))
+        try:
+            df = pd.read_csv(f, keep_default_na=False, na_values={k:[""] for k,t in COLUMNS.items() if t!="str"}) if f.suffix==".csv" else pd.read_parquet(f)
+            seal,df.attrs = df.attrs.get("seal"), {}
+            out.append(row_frame(df))
+            if seal and seal!=_seal(out[-1]): raise EmbryoError("its rows are not those that were written; delete it and run its notebook again")
         except EmbryoError as e: raise EmbryoError(f"{f}: {e}") from None
         except Exception as e: raise EmbryoError(f"{f}: not a file of rows ({type(e).__name__}: {str(e).splitlines()[0]}); delete it and run its notebook again") from None
     return pd.concat(out, ignore_index=True)

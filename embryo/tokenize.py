@@ -78,7 +78,9 @@ def save_tokenizer(
     folder = Path(folder)
     if (folder/"tokenizer.json").is_file() and open_tokenizer(folder).backend_tokenizer.to_str()==tokenizer.backend_tokenizer.to_str(): return folder
     if folder.exists(): raise EmbryoError(f"{folder}: holds another tokenizer; choose another folder or delete it")
-    with atomic(folder, folder=True) as tmp: tokenizer.save_pretrained(tmp)
+    with atomic(folder, folder=True) as tmp:
+        tokenizer.save_pretrained(tmp)
+        write_json(tmp/"files.json", {f.name: sha256(f) for f in sorted(tmp.iterdir())})
     return folder
 
 # %% ../nbs/07_tokenize.ipynb #c014
@@ -88,6 +90,8 @@ def open_tokenizer(
 ): # A fast tokenizer
     "Open a tokenizer and check that its special ids are where every other floor expects them."
     if not (Path(folder)/"tokenizer.json").is_file(): raise EmbryoError(f"{folder}: no tokenizer.json here; expected a tokenizer folder in transformers' format")
+    for name,h in (read_json(Path(folder)/"files.json") if (Path(folder)/"files.json").is_file() else {}).items():
+        if not (f := Path(folder)/Path(name).name).is_file() or sha256(f)!=h: raise EmbryoError(f"{f}: is not the file that was written (files.json has its SHA-256); delete the folder and make the tokenizer again")
     try: t = AutoTokenizer.from_pretrained(folder)
     except Exception as e: raise EmbryoError(f"{folder}: not a usable tokenizer ({type(e).__name__}: {str(e).splitlines()[0]})") from None
     if ours and [t.convert_tokens_to_ids(s) for s in SPECIALS]!=list(range(N_SPECIALS)):
@@ -123,7 +127,7 @@ def pack_ids(
 )->IdCorpus: # Memory-mapped
     "Write chunks of ids to `out` and open the result."
     dtype,n,lines = "uint16" if header["vocab_size"]<=1<<16 else "uint32", 0, 0
-    with atomic(out, folder=True) as tmp:
+    with atomic(out, folder=True, need=header.get("n_tokens", 0)*np.dtype(dtype).itemsize) as tmp:  # a generator knows how much it will give
         with open(tmp/"ids.bin", "wb") as f, open(tmp/"offsets.bin", "wb") as o:
             o.write(np.int64(0).tobytes())
             for ids,lengths in chunks:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, torch
 from .core import EmbryoError, choose, digest, provenance, read_json, rng_for, seed_for, sha256, write_json
 from .tokenize import N_SPECIALS, IdCorpus
-from .series import Series, open_series, write_step
+from .series import Series, open_series, step_damage, write_step
 from .pretrain import PretrainConfig, pretrain
 
 # %% ../nbs/12b_transplant.ipynb #c005
@@ -214,8 +214,7 @@ def write_transplant(
         old = open_series(out)
         if "transplant" not in old.info or old.info["run"]!=run:
             raise EmbryoError(f"{out}: holds another series than {names['l1']} from step {step} of {series.folder.name}; choose another folder or delete it")
-        f = old.path(step)/"model.safetensors"
-        if f.is_file() and sha256(f)==old.entries[step]["sha256"]: return old
+        if not step_damage(old.path(step), old.entries[step]): return old
     model,tok,note = transplant(series, step, how, corpus)
     was = series.entries[step]
     entry = write_step(out, step, model, tok, tokens=was.get("tokens", 0), loss={}, wall_s=0.)

@@ -117,14 +117,14 @@ def register_engine(): # The engine's name
     from execnb.shell import CaptureShell
     from papermill.engines import Engine, papermill_engines
     class Here(Engine):
-        "Cells run in this process."
+        "Cells run in this process; with `live`, what they write to stderr (progress) goes to the terminal instead of the notebook."
         @classmethod
-        def execute_managed_notebook(cls, nb_man, kernel_name, **kwargs):
+        def execute_managed_notebook(cls, nb_man, kernel_name, live=False, **kwargs):
             shell = CaptureShell(mpl_format="png")
             for i,cell in enumerate(nb_man.nb.cells):
                 nb_man.cell_start(cell, i)
                 if cell.cell_type=="code":
-                    cell.outputs = [nbformat.from_dict(o) for o in shell.run(cell.source)]
+                    cell.outputs = [nbformat.from_dict(o) for o in shell.run(cell.source, stderr=not live)]
                     if shell.exc: nb_man.cell_exception(cell, cell_index=i)
                 nb_man.cell_complete(cell, cell_index=i)
                 if cell.cell_type=="code" and shell.exc: break

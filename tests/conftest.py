@@ -6,6 +6,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+def pytest_addoption(parser): parser.addoption("--long", action="store_true", help="the long forms of the crash and fuzz tests")
+
+@pytest.fixture(scope="session")
+def long(request): return request.config.getoption("--long")
+
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
     "A micro world, its tokenizer and ids, and the series albert-english-s0 of three steps."
