@@ -36,6 +36,10 @@ setup: .venv/.done
 	$(BIN)/python -c "import json,pathlib; p=pathlib.Path('.venv/share/jupyter/kernels/embryo/kernel.json'); k=json.loads(p.read_text()); k['argv'].append('--log-level=50'); p.write_text(json.dumps(k, indent=1))"
 	touch $@
 
+audit-pins: setup
+	$(BIN)/python tests/test_security.py
+	if [ -x $(BIN)/pip-audit ]; then $(BIN)/pip-audit -r constraints.txt --no-deps; fi
+
 clean-notebooks: setup
 	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
 
@@ -45,4 +49,5 @@ readme: setup
 clean:
 	rm -rf papermill_runs/micro figures/micro
 
-.PHONY: run plan figures test lab setup clean-notebooks readme clean
+# make audit-pins                                 every pin beside what is installed; known vulnerabilities where pip-audit and a network are
+.PHONY: run plan figures test lab setup audit-pins clean-notebooks readme clean

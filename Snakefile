@@ -20,4 +20,4 @@ rule node:
     resources: mem_mb=lambda w: PLAN.nodes[w.node].cost["memory_mb"], runtime=lambda w: max(10, int(PLAN.nodes[w.node].cost["seconds"]/20))
     wildcard_constraints: node=r"[^/]+/[^/]+"
     message: "{wildcards.node}"
-    shell: """{sys.executable} -c "from embryo.warm import main; main()" embryo.batch:run_one {PLAN_FILE:q} {wildcards.node:q}"""
+    shell: """{sys.executable:q} -c "from embryo.warm import main; main()" embryo.batch:run_one {PLAN_FILE:q} {wildcards.node:q}"""

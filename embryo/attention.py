@@ -90,7 +90,7 @@ def near_rows(
     n,mean = len(s), s.mean(0)
     stderr = s.std(0, ddof=1)/n**.5 if n>1 else np.full(mean.shape, np.nan)
     out = [dict(layer=l+1, group=str(h or "all"), metric=metric, value=mean[l,h,k], n=n, stderr=stderr[l,h,k]) for l,h in np.ndindex(mean.shape[:2]) for k,metric in enumerate(NEAR)]
-    return row_frame([*out, dict(group="uniform", metric="floor", value=1/T, n=n)], evaluator="attention", task="attention-map", **constants)
+    return row_frame([*out, dict(group="uniform", metric="floor", value=1/T, n=n, stderr=0.)], evaluator="attention", task="attention-map", **constants)
 
 # %% ../nbs/14c_attention.ipynb #c020
 def attention_rows(

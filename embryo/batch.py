@@ -202,6 +202,9 @@ class Plan:
         on:str="", # cpu or cuda, for which times are estimated; default: what is there
     ):
         self.p = read_profile(profile)
+        for what,names in (("the profile's name", [self.p.get("profile", "x")]), ("an L1", self.p.get("corpora", {})), ("a series", self.p.get("series", {})), ("a result", self.p.get("results", {}))):
+            for k in names:                                                              # they become names of folders
+                if not (isinstance(k, str) and re.fullmatch(r"[\w+][\w .+-]{0,99}", k)): raise EmbryoError(f"{Path(self.p['path']).name}: {k!r} is no name for {what}; expected at most 100 letters, digits, blanks and . + - _, and no dot in front")
         self.name,self.root = self.p.get("profile", Path(self.p["path"]).stem), Path(root or os.environ.get("EMBRYO_OUT") or repo_root())
         self.runs = self.root/"papermill_runs"/self.name
         self.on = choose("device", on or device().type, FLOPS)
@@ -694,10 +697,11 @@ def embryo_finetune(
     "Fine-tune one checkpoint on one task and score the development set, with the trivial predictors beside it."
     import pandas as pd
     from transformers import AutoConfig
+    from embryo.models import check_config
     from embryo.downstream import FinetuneConfig, finetune, positions, read_task, trivial_rows
     from embryo.rows import write_rows
     d = read_task(glue, task)
-    if not (Path(checkpoint)/"config.json").is_file(): raise EmbryoError(f"{checkpoint}: no config.json here; expected a checkpoint in transformers' format")
-    length = max_length or min(128, positions(AutoConfig.from_pretrained(checkpoint)))
+    check_config(checkpoint)
+    length = max_length or min(128, positions(AutoConfig.from_pretrained(checkpoint, trust_remote_code=False)))
     rows = [finetune(checkpoint, task, d, FinetuneConfig(epochs=epochs, lr=lr, max_length=length), seed=seed, progress=True), trivial_rows(d, task)]
     print(write_rows(pd.concat(rows), out))

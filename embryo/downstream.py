@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['METRICS', 'YES', 'TASKS', 'SENTENCES', 'NUMBER', 'PAPER', 'AFTER_INTERMEDIATE', 'correlation', 'matthews', 'Task',
            'check_task', 'read_label', 'read_columns', 'read_tsv', 'split_files', 'infer_task', 'read_task_toml',
-           'find_task', 'Splits', 'read_task', 'as_task', 'cell_scores', 'row_correlations', 'standard_error',
-           'score_rows', 'glue_metric', 'trivial_rows', 'FinetuneConfig', 'plan', 'lr_share', 'positions', 'encode',
-           'length_batches', 'padding_share', 'collate', 'quiet', 'load_body', 'new_classifier', 'first_logits',
-           'make_optimizer', 'predict', 'example_loss', 'training_steps', 'finetune']
+           'find_task', 'Splits', 'read_task', 'as_task', 'cell_scores', 'answers', 'decided', 'confusion', 'measure',
+           'tie_rate', 'row_correlations', 'standard_error', 'score_rows', 'glue_metric', 'trivial_rows',
+           'FinetuneConfig', 'plan', 'lr_share', 'positions', 'encode', 'length_batches', 'padding_share', 'collate',
+           'quiet', 'load_body', 'new_classifier', 'first_logits', 'make_optimizer', 'predict_logits', 'predict',
+           'example_loss', 'training_steps', 'finetune']
 
 # %% ../nbs/15_downstream.ipynb #c002
 import copy, fnmatch, functools, re, tomllib, warnings
@@ -20,11 +21,12 @@ import torch.nn.functional as F
 from scipy.stats import pearsonr, rankdata, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from tqdm import tqdm
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification
 from transformers.utils import logging as hf_logging
 from .core import EmbryoError, choose, device, has_bf16, read_lines, rng_for, seed_for
-from .models import hidden_at
+from .models import check_config, hidden_at
 from .rows import row_frame
+from .tokenize import open_tokenizer
 
 # %% ../nbs/15_downstream.ipynb #c005
 def correlation(
@@ -260,7 +262,49 @@ def cell_scores(
     def ratio(a, b): return np.divide(a, b, out=np.zeros_like(a), where=b>0)
     return dict(f1=ratio(2*tp, 2*tp+fp+fn), matthews=ratio(tp*tn-fp*fn, np.sqrt((tp+fp)*(tp+fn)*(tn+fp)*(tn+fn))))
 
-# %% ../nbs/15_downstream.ipynb #c045
+# %% ../nbs/15_downstream.ipynb #c046
+def answers(
+    logits, # (N, C), fp32
+    task:Task,
+)->np.ndarray: # (N, C) shares of the classes: 1 for the highest, 1/k where k are; or (N,) scores in the task's units
+    "What a model says."
+    if not task.labels: return task.low+(task.high-task.low)*np.asarray(logits)[:,0].astype(float)
+    top = logits==np.max(logits, 1, keepdims=True)
+    return top/top.sum(1, keepdims=True)
+
+def decided(
+    p, # (N,) predictions, or (N, C) shares
+)->np.ndarray: # (N,) predictions; shares where some are tied
+    "Shares as class ids, if they all are."
+    p = np.asarray(p)
+    return p.argmax(1) if p.ndim==2 and (p.max(1)==1).all() else p
+
+def confusion(
+    y, # (N,) label ids 0 or 1
+    p, # (N, 2) shares
+)->np.ndarray: # (4,) expected counts: true negatives, false positives, false negatives, true positives
+    "The expected confusion table."
+    return np.concatenate([p[np.asarray(y)==k].sum(0) for k in (0, 1)])
+
+def measure(
+    metric:str, # A name in `METRICS`
+    y, p, # (N,) labels, and predictions (N,) or shares (N, C)
+)->float:
+    "A metric; expected, where answers are tied."
+    y,p = np.asarray(y), decided(p)
+    if p.ndim<2: return METRICS[metric](y, p)
+    return float(p[np.arange(len(y)), y].mean()) if metric=="accuracy" else float(cell_scores(confusion(y, p))[metric])
+
+def tie_rate(
+    p, # (N,) scores, or (N, C) shares
+)->float: # In [0, 1]
+    "Share of examples whose answer is tied: with another class, or as a score with another example."
+    p = np.asarray(p)
+    if p.ndim==2: return float(np.mean(p.max(1)<1))
+    _,which,many = np.unique(p, return_inverse=True, return_counts=True)
+    return float(np.mean(many[which]>1))
+
+# %% ../nbs/15_downstream.ipynb #c048
 def row_correlations(
     y, p, # (R, N) one resample a row
 )->np.ndarray: # (R,) Pearson correlations, 0 where one side is constant
@@ -269,36 +313,40 @@ def row_correlations(
     norm = np.sqrt((y*y).sum(1)*(p*p).sum(1))
     return np.divide((y*p).sum(1), norm, out=np.zeros_like(norm), where=norm>1e-12)
 
-# %% ../nbs/15_downstream.ipynb #c046
+# %% ../nbs/15_downstream.ipynb #c049
 def standard_error(
     metric:str, # A name in `METRICS`
-    y, p, # (N,) labels and predictions
+    y, p, # (N,) labels, and predictions (N,) or shares (N, C)
     draws:int=500, # Bootstrap resamples
     seed:int=0, # Of the resamples
 )->float:
     "Standard error over examples: binomial for accuracy, bootstrap for the others."
-    y,p,n,rng = np.asarray(y), np.asarray(p), len(y), np.random.default_rng(seed)
+    y,p,n,rng = np.asarray(y), decided(p), len(y), np.random.default_rng(seed)
     if metric=="accuracy":
-        a = np.mean(y==p)
+        a = np.mean(y==p) if p.ndim<2 else p[np.arange(n), y].mean()                     # the tied: as if drawn
         if a in (0, 1): a,n = (n*a+2)/(n+4), n+4                                         # all right or all wrong: Agresti and Coull's two successes and two failures more
         return float(np.sqrt(a*(1-a)/n))
-    if metric in ("f1", "matthews"): return float(cell_scores(rng.multinomial(n, np.bincount(2*y+p, minlength=4)/n, draws))[metric].std(ddof=1))
+    if metric in ("f1", "matthews"): return float(cell_scores(rng.multinomial(n, (np.bincount(2*y+p, minlength=4) if p.ndim<2 else confusion(y, p))/n, draws))[metric].std(ddof=1))
     pick = rng.integers(0, n, (draws, n))
     y,p = y[pick],p[pick]
     if metric=="spearman": y,p = rankdata(y, axis=1),rankdata(p, axis=1)
     return float(row_correlations(y, p).std(ddof=1))
 
-# %% ../nbs/15_downstream.ipynb #c049
+# %% ../nbs/15_downstream.ipynb #c052
 def score_rows(
     task, # A name in `TASKS`, or a `Task`
-    y, p, # (N,) labels and predictions
+    y, p, # (N,) labels, and predictions (N,) or shares (N, C) from `answers`
     **constants, # Further columns: split, group, seed, evaluator ...
 )->list: # One dictionary a metric of the task
-    "All metrics of a task with n and standard error."
-    task = as_task(task)
-    return [dict(task=task.name, metric=m, value=METRICS[m](y, p), n=len(y), stderr=standard_error(m, y, p), **constants) for m in (task.metric, *task.others)]
+    "All metrics of a task with n and standard error; of shares and scores also how many are tied."
+    task,n = as_task(task), len(y)
+    if not n: raise EmbryoError(f"score_rows: no examples of {task.name}; a score needs at least one")
+    out = [dict(task=task.name, metric=m, value=measure(m, y, p), n=n, stderr=standard_error(m, y, p), **constants) for m in (task.metric, *task.others)]
+    if task.labels and np.ndim(p)<2: return out
+    tied = tie_rate(p)
+    return [*out, dict(task=task.name, metric="tie_rate", value=tied, n=n, stderr=(tied*(1-tied)/n)**.5, **constants)]
 
-# %% ../nbs/15_downstream.ipynb #c051
+# %% ../nbs/15_downstream.ipynb #c054
 def glue_metric(
     task, # A name in `TASKS`, or a `Task`
 ): # An `evaluate.Metric`: predictions and references are class ids, or scores
@@ -312,7 +360,7 @@ def glue_metric(
         def _compute(self, predictions, references): return {m: METRICS[m](np.asarray(references), np.asarray(predictions)) for m in (task.metric, *task.others)}
     return GlueMetric()
 
-# %% ../nbs/15_downstream.ipynb #c054
+# %% ../nbs/15_downstream.ipynb #c057
 def trivial_rows(
     data:dict, # Splits, from `read_task`
     task, # Its name, or a `Task`
@@ -320,11 +368,13 @@ def trivial_rows(
     "Scores of predictors that do not look at the input."
     t,train = as_task(task, data), data["train"]["label"]
     if not t.labels: says = dict(constant=float(train.mean()))
-    else: says = {"majority": int(np.bincount(train).argmax()), **({"all-positive": 1} if len(t.labels)==2 else {})}
+    else:
+        top = (c := np.bincount(train, minlength=len(t.labels)))==c.max()                # of equally frequent classes each has its share
+        says = {"majority": int(c.argmax()) if top.sum()==1 else top/top.sum(), **({"all-positive": 1} if len(t.labels)==2 else {})}
     labels = {s: d["label"].to_numpy() for s,d in data.items() if s!="train"}
-    return row_frame([r for group,p in says.items() for s,y in labels.items() for r in score_rows(t, y, np.full(len(y), p), split=s, group=group)], evaluator="trivial")
+    return row_frame([r for group,p in says.items() for s,y in labels.items() for r in score_rows(t, y, np.full((len(y), *np.shape(p)), p), split=s, group=group)], evaluator="trivial")
 
-# %% ../nbs/15_downstream.ipynb #c058
+# %% ../nbs/15_downstream.ipynb #c061
 @dataclass(frozen=True)
 class FinetuneConfig:
     "How one fine-tuning run goes."
@@ -347,7 +397,7 @@ class FinetuneConfig:
         if not (self.steps>0 or self.epochs>0): raise EmbryoError(f"FinetuneConfig: steps={self.steps!r} and epochs={self.epochs!r}; one must be above 0")
         if self.bf16 not in ("auto", True, False): raise EmbryoError(f"FinetuneConfig: bf16={self.bf16!r}; accepted: 'auto', True, False")
 
-# %% ../nbs/15_downstream.ipynb #c060
+# %% ../nbs/15_downstream.ipynb #c063
 PAPER = {paper: {task: FinetuneConfig(lr=lr, batch=batch, steps=steps, warmup=warmup, max_length=length) for task,lr,batch,steps,warmup in [
     ("CoLA",  1e-5,  16,  5336,  320),
     ("STS-B", 2e-5,  16,  3598,  214),
@@ -358,7 +408,7 @@ PAPER = {paper: {task: FinetuneConfig(lr=lr, batch=batch, steps=steps, warmup=wa
     ("RTE",   3e-5,  32,   800,  200),
     ("MRPC",  2e-5,  32,   800,  200)]} for paper,length in (("p1", 512), ("p2", 128))} # P1 table 7, P2 table 5
 
-# %% ../nbs/15_downstream.ipynb #c062
+# %% ../nbs/15_downstream.ipynb #c065
 def plan(
     config:FinetuneConfig,
     n:int, # Training examples
@@ -368,7 +418,7 @@ def plan(
     steps = config.steps or max(1, round(config.epochs*each))
     return steps, each, round(config.warmup*steps) if config.warmup<1 else int(config.warmup)
 
-# %% ../nbs/15_downstream.ipynb #c063
+# %% ../nbs/15_downstream.ipynb #c066
 def lr_share(
     step:int, # Update, from 0
     steps:int, # Updates in all
@@ -377,14 +427,14 @@ def lr_share(
     "Linear warm-up, then linear decay to zero."
     return min((step+1)/max(1, warmup), (steps-step)/max(1, steps-warmup))
 
-# %% ../nbs/15_downstream.ipynb #c066
+# %% ../nbs/15_downstream.ipynb #c069
 def positions(
     cfg, # A transformers config
 )->int: # Tokens
     "How many tokens a model has positions for. RoBERTa counts from behind its padding id."
     return cfg.max_position_embeddings-(cfg.pad_token_id+1 if "roberta" in cfg.model_type else 0)
 
-# %% ../nbs/15_downstream.ipynb #c067
+# %% ../nbs/15_downstream.ipynb #c070
 def encode(
     df:pd.DataFrame, # Columns text1, text2, label
     tokenizer, # A fast tokenizer
@@ -402,7 +452,7 @@ def encode(
     if (share := np.mean(flat==tokenizer.unk_token_id))>.2: raise EmbryoError(f"encode: {share:.0%} of the tokens are unknown to this tokenizer; at most 20% are accepted")
     return list(zip(ids, map(np.array, e["token_type_ids"])))
 
-# %% ../nbs/15_downstream.ipynb #c071
+# %% ../nbs/15_downstream.ipynb #c074
 def length_batches(
     lengths, # (N,) tokens per example
     batch:int, # Examples a batch
@@ -417,7 +467,7 @@ def length_batches(
     out = np.split(order, range(batch, len(order), batch))
     return [out[i] for i in rng.permutation(len(out))]
 
-# %% ../nbs/15_downstream.ipynb #c074
+# %% ../nbs/15_downstream.ipynb #c077
 def padding_share(
     lengths, # (N,) tokens per example
     batches, # Lists of example indices
@@ -426,7 +476,7 @@ def padding_share(
     "Share of computed tokens that is padding."
     return float(1-np.sum(lengths)/sum(len(b)*(to or lengths[b].max()) for b in batches))
 
-# %% ../nbs/15_downstream.ipynb #c076
+# %% ../nbs/15_downstream.ipynb #c079
 def collate(
     coded:list, # From `encode`
     index, # Examples of the batch
@@ -443,7 +493,7 @@ def collate(
     out = dict(input_ids=ids, attention_mask=mask, **(dict(token_type_ids=seg) if getattr(cfg, "type_vocab_size", 0)>1 else {}))
     return {k: torch.from_numpy(v).to(dev, non_blocking=True) for k,v in out.items()}
 
-# %% ../nbs/15_downstream.ipynb #c079
+# %% ../nbs/15_downstream.ipynb #c082
 @contextmanager
 def quiet():
     "Silence transformers on what we do on purpose: give a pretrained body a new head."
@@ -454,7 +504,7 @@ def quiet():
         hf_logging.set_verbosity(level)
         if bar: hf_logging.enable_progress_bar()
 
-# %% ../nbs/15_downstream.ipynb #c080
+# %% ../nbs/15_downstream.ipynb #c083
 def load_body(
     checkpoint, # Folder in transformers format, or (model, tokenizer)
     tokenizer=None, # Instead of the checkpoint's own
@@ -463,14 +513,18 @@ def load_body(
     if isinstance(checkpoint, tuple): return copy.deepcopy(checkpoint[0].config), checkpoint[0].base_model.state_dict(), tokenizer or checkpoint[1]
     folder = Path(checkpoint)
     if not (folder/"config.json").is_file(): raise EmbryoError(f"{folder}: no config.json; a checkpoint is a folder in transformers format or a pair (model, tokenizer)")
+    check_config(folder)
+    if not (folder/"model.safetensors").is_file(): raise EmbryoError(f"{folder}: no model.safetensors here, and pickled weights are not opened; save the checkpoint with safe_serialization")
     if tokenizer is None:
         beside = [f for f in (folder, folder.parent, folder.parent/"tokenizer") if (f/"tokenizer.json").is_file()]
         if not beside: raise EmbryoError(f"{folder}: no tokenizer.json there or beside it; give the tokenizer of the downstream text as tokenizer=")
-        tokenizer = AutoTokenizer.from_pretrained(beside[0])
-    with torch.random.fork_rng(devices=[]), quiet(): body,info = AutoModel.from_pretrained(folder, output_loading_info=True)
+        tokenizer = open_tokenizer(beside[0], ours=False)
+    try:
+        with torch.random.fork_rng(devices=[]), quiet(): body,info = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True)
+    except Exception as e: raise EmbryoError(f"{folder}: not a model that transformers can open ({type(e).__name__}: {(str(e).splitlines() or [''])[0]})") from None
     return body.config, {k:v for k,v in body.state_dict().items() if k not in info["missing_keys"]}, tokenizer
 
-# %% ../nbs/15_downstream.ipynb #c081
+# %% ../nbs/15_downstream.ipynb #c084
 def new_classifier(
     cfg, # The checkpoint's config
     body:dict, # Weights of the body
@@ -490,7 +544,7 @@ def new_classifier(
     if lost: raise EmbryoError(f"new_classifier: the checkpoint lacks {len(lost)} weights of its body, {lost[0]} among them; write it again")
     return model
 
-# %% ../nbs/15_downstream.ipynb #c084
+# %% ../nbs/15_downstream.ipynb #c087
 def first_logits(
     model, # Sequence classifier
     x:dict, # From `collate`
@@ -500,7 +554,7 @@ def first_logits(
     B,T = x["input_ids"].shape
     return model.classifier(hidden_at(model, x["input_ids"], x["attention_mask"], T*torch.arange(B, device=model.device))[:,None])
 
-# %% ../nbs/15_downstream.ipynb #c086
+# %% ../nbs/15_downstream.ipynb #c089
 def make_optimizer(
     model,
     config:FinetuneConfig,
@@ -510,23 +564,34 @@ def make_optimizer(
     groups = [dict(params=[q for q in p if q.ndim>1], weight_decay=config.weight_decay), dict(params=[q for q in p if q.ndim<2], weight_decay=0.)]
     return torch.optim.AdamW(groups, lr=config.lr, fused=True)
 
-# %% ../nbs/15_downstream.ipynb #c087
+# %% ../nbs/15_downstream.ipynb #c090
 @torch.no_grad()
+def predict_logits(
+    model, # Sequence classifier
+    coded:list, # From `encode`
+    batch:int=64, # Examples a forward pass
+)->np.ndarray: # (N, C) in the order of `coded`
+    "Logits in fp32, whatever the caller's autocast: in bf16 the 1,500 scores of STS-B take only some 500 values, and Spearman counts ties."
+    model.eval()
+    order = np.argsort([len(i) for i,_ in coded], kind="stable")
+    with torch.autocast(model.device.type, enabled=False):
+        logits = torch.cat([first_logits(model, collate(coded, index, model.config, model.device)).float() for index in np.split(order, range(batch, len(order), batch))]).cpu().numpy()
+    if not np.isfinite(logits).all(): raise EmbryoError("predict: the model's logits are not finite, so nothing was answered; use a smaller lr, or another checkpoint")
+    out = np.empty_like(logits)
+    out[order] = logits
+    return out
+
 def predict(
     model, # Sequence classifier
     coded:list, # From `encode`
     task:Task,
     batch:int=64, # Examples a forward pass
 )->np.ndarray: # (N,) class ids, or scores in the task's units, in the order of `coded`
-    "Predictions in fp32: in bf16 the 1,500 scores of STS-B take only some 500 values, and Spearman counts ties."
-    model.eval()
-    order,out = np.argsort([len(i) for i,_ in coded], kind="stable"), None
-    logits = torch.cat([first_logits(model, collate(coded, index, model.config, model.device)).float() for index in np.split(order, range(batch, len(order), batch))]).cpu().numpy()
-    out = np.empty_like(logits)
-    out[order] = logits
-    return out.argmax(1) if task.labels else task.low+(task.high-task.low)*out[:,0].astype(float)
+    "Predictions; the first of tied classes."
+    logits = predict_logits(model, coded, batch)
+    return logits.argmax(1) if task.labels else answers(logits, task)
 
-# %% ../nbs/15_downstream.ipynb #c090
+# %% ../nbs/15_downstream.ipynb #c093
 def example_loss(
     logits, # (B, C), or (B, 1) for scores
     y, # (B,) class ids, or scores scaled to 0..1
@@ -536,7 +601,7 @@ def example_loss(
     if task.labels: return F.cross_entropy(logits.float(), y, reduction="none")
     return F.mse_loss(logits.float().squeeze(-1), y, reduction="none")
 
-# %% ../nbs/15_downstream.ipynb #c091
+# %% ../nbs/15_downstream.ipynb #c094
 def training_steps(
     model, # Sequence classifier, on its device
     coded:list, # Training examples, from `encode`
@@ -567,7 +632,7 @@ def training_steps(
         if not np.isfinite(losses).all(): raise EmbryoError(f"finetune: the training loss is not finite after update {step} at lr {config.lr:g}; use a smaller lr")
         yield losses
 
-# %% ../nbs/15_downstream.ipynb #c092
+# %% ../nbs/15_downstream.ipynb #c095
 def finetune(
     checkpoint, # Folder in transformers format, or (model, tokenizer); it is not changed
     task, # Its name, or a `Task`
@@ -588,8 +653,8 @@ def finetune(
     with torch.random.fork_rng(), tqdm(total=plan(config, len(train))[0], desc=t.name, disable=not progress, leave=False) as bar:
         torch.manual_seed(seed_for("finetune-dropout", seed))
         for losses in training_steps(model, coded, train["label"].to_numpy(), t, config, seed, bar):
-            said = {s: predict(model, x, t) for s,(x,_) in devs.items()}
-            passes.append((METRICS[t.metric](devs["dev"][1], said["dev"]), losses, said))
+            said = {s: answers(predict_logits(model, x), t) for s,(x,_) in devs.items()}
+            passes.append((measure(t.metric, devs["dev"][1], said["dev"]), losses, said))
             bar.set_postfix(loss=f"{losses.mean():.3f}", **{t.metric: f"{passes[-1][0]:.3f}"})
     rows = []
     for group,(_,losses,said) in (("final", passes[-1]), ("best", max(passes, key=lambda p: p[0]))):
@@ -598,5 +663,5 @@ def finetune(
     rows = row_frame(rows, evaluator="finetune", seed=seed)
     return (rows, model) if return_model else rows
 
-# %% ../nbs/15_downstream.ipynb #c094
+# %% ../nbs/15_downstream.ipynb #c097
 AFTER_INTERMEDIATE = ("RTE", "STS-B", "MRPC") # P1, appendix B

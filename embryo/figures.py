@@ -60,7 +60,7 @@ def save_figure(
     import textwrap
     folder,made = Path(folder), f"embryo {provenance()['git']}"
     width = int(fig.get_size_inches()[0]*18)
-    fig.text(.01, -.01, "\n".join(textwrap.wrap(f"{caption} [{made}]", width)), ha="left", va="top", fontsize=7.5, color="#444")
+    fig.text(.01, -.01, "\n".join(textwrap.wrap(f"{caption} [{made}]", width)), parse_math=False, ha="left", va="top", fontsize=7.5, color="#444")
     for end,meta in (("png", {"Software":made, "Description":caption}), ("pdf", {"Creator":made, "Subject":caption, "CreationDate":None})):
         with atomic(folder/f"{name}.{end}") as f: fig.savefig(f, format=end, dpi=200, bbox_inches="tight", metadata=meta)
     with atomic(folder/f"{name}.csv") as f: data.to_csv(f, index=False, float_format="%.6g", lineterminator="\n")
@@ -77,8 +77,11 @@ def save_table(
     "Write CSV (numbers), Markdown and LaTeX (layout)."
     folder,note = Path(folder), f"{caption} [embryo {provenance()['git']}]"
     with atomic(folder/f"{name}.csv") as f: data.to_csv(f, index=False, float_format="%.6g", lineterminator="\n")
-    with atomic(folder/f"{name}.md") as f: f.write_text(f"{view.to_markdown(index=False, disable_numparse=True)}\n\n{note}\n")
-    esc = lambda s: "".join({"&":r"\&", "%":r"\%", "_":r"\_", "#":r"\#", "±":r"$\pm$", "°":r"$^\circ$", "–":"--"}.get(c, c) for c in str(s))
+    plain = lambda s: " ".join(str(s).split()).translate({ord("|"):r"\|", ord("<"):"&lt;"})  # what data say is text: neither a column nor HTML
+    shown = view.map(lambda x: plain(x) if isinstance(x, str) else x).rename(columns=plain)
+    with atomic(folder/f"{name}.md") as f: f.write_text(f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n{plain(note)}\n")
+    marks = {"&":r"\&", "%":r"\%", "_":r"\_", "#":r"\#", "$":r"\$", "{":r"\{", "}":r"\}", "\\":r"\textbackslash{}", "^":r"\textasciicircum{}", "~":r"\textasciitilde{}", "\n":" ", "±":r"$\pm$", "°":r"$^\circ$", "–":"--"}
+    esc = lambda s: "".join(marks.get(c, c) for c in str(s))
     body = "\n".join(" & ".join(map(esc, r))+r" \\" for r in view.itertuples(index=False))
     with atomic(folder/f"{name}.tex") as f: f.write_text(f"\\begin{{table}}\n\\begin{{tabular}}{{l{'r'*(view.shape[1]-1)}}}\n{' & '.join(map(esc, view))} \\\\ \\hline\n{body}\n\\end{{tabular}}\n\\caption{{{esc(note)}}}\n\\end{{table}}\n")
     return view

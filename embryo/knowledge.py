@@ -194,6 +194,7 @@ def fact_hits(
             x,attend = (t.to(m.device) for t in pad_batch([ids[j] for j in jobs[b]], tokenizer.pad_token_id))
             spot = torch.arange(len(b), device=m.device)*x.shape[1]+torch.from_numpy(at[jobs[b]]).to(m.device)
             logits = mlm_head(m)(hidden_at(m, x, None if attend.all() else attend, spot)).float()          # (B, V)
+            if not torch.isfinite(logits.sum(-1)).all(): raise EmbryoError("fact_hits: the model's logits are not finite, so nothing was answered; the checkpoint is damaged or its training diverged")
             row = torch.from_numpy(np.repeat(np.arange(len(b)), many[b])).to(m.device)
             f = np.concatenate([np.arange(first[j], first[j]+many[j]) for j in b])
             score = logits[row, torch.from_numpy(gold[f]).to(m.device)][:,None]                           # (F, 1)

@@ -383,9 +383,9 @@ def heldout_loss(
     corpus:IdCorpus, # Held-out ids
     cfg:PretrainConfig, # batch, length, objective, heldout_batches
     marks:dict=None, # From `piece_marks`
-)->dict: # heldout: masked-LM loss, nats per selected position; its standard error over batches; n positions; accuracy and, where the objective has parts, heldout_parts: {name: [value, standard error, n]}
+)->dict: # heldout: masked-LM loss, nats per selected position; its standard error over batches; n positions; accuracy, tie_rate, majority (what always saying the most frequent id or class scores) and, where the objective has parts, heldout_parts: {name: [value, standard error, n]}
     "Losses and accuracies on fixed held-out batches."
-    dev,was,scores = next(model.parameters()).device, model.training, {}
+    dev,was,scores,counts = next(model.parameters()).device, model.training, {}, 0
     model.eval()
     n = n_examples(corpus, length_at(cfg, 0), 3 if "+" in cfg.objective else 2)
     with torch.random.fork_rng(devices=[dev] if dev.type=="cuda" else []):
@@ -397,16 +397,23 @@ def heldout_loss(
             size = dict(zip(OBJECTIVES[cfg.objective] or ("mlm",), size.values()), total=size["mlm"])
             for k,v in dict(parts, total=loss).items(): scores.setdefault(("loss", k), []).append((v.item(), size[k]))
             for k,(said,y) in hits.items():
-                scores.setdefault(("accuracy", k), []).append(((said.argmax(-1)==y).float().mean().item(), len(y)))
-                if k!="mlm": scores.setdefault(("ones", k), []).append((y.float().mean().item(), len(y)))
+                top = said==said.amax(-1, keepdim=True)                                  # a tie of two counts one half
+                many = top.sum(-1)
+                share = top.gather(-1, y.long()[:,None])[:,0].double()/many
+                scores.setdefault(("accuracy", k), []).append((share.mean().item(), len(y)))
+                scores.setdefault(("tie_rate", k), []).append(((many>1).double().mean().item(), len(y)))
+                if k=="mlm": counts = counts+torch.bincount(y, minlength=said.shape[-1])
+                else: scores.setdefault(("ones", k), []).append((y.float().mean().item(), len(y)))
     model.train(was)
     def over(pairs):
         v,ns = zip(*pairs)
         return [float(np.average(v, weights=ns)), float(np.std(v, ddof=1)/math.sqrt(len(v))) if len(v)>1 else None, sum(ns)]
     scores = {k: over(v) for k,v in scores.items()}
     value,stderr,n = scores["loss", (OBJECTIVES[cfg.objective] or ("mlm",))[0]]
-    out = dict(heldout=value, heldout_stderr=stderr, heldout_n=n, accuracy={k: v for (what,k),v in scores.items() if what=="accuracy"}, majority={k: [max(v[0], 1-v[0]), v[1], v[2]] for (what,k),v in scores.items() if what=="ones"})
-    return out|(dict(heldout_parts={k: v for (what,k),v in scores.items() if what=="loss"}) if OBJECTIVES[cfg.objective] else {})
+    named = lambda metric: {k: v for (what,k),v in scores.items() if what==metric}
+    n_ids,p = int(counts.sum()), float(counts.max()/counts.sum())
+    out = dict(heldout=value, heldout_stderr=stderr, heldout_n=n, accuracy=named("accuracy"), tie_rate=named("tie_rate"), majority={"mlm": [p, math.sqrt(p*(1-p)/n_ids), n_ids], **{k: [max(v[0], 1-v[0]), v[1], v[2]] for k,v in named("ones").items()}})
+    return out|(dict(heldout_parts=named("loss")) if OBJECTIVES[cfg.objective] else {})
 
 # %% ../nbs/12_pretrain.ipynb #c051
 def _same_run(old, new, folder):
@@ -600,7 +607,7 @@ def loss_rows(
         if l.get("train") is not None: out.append(dict(step=k, split="train", metric="loss", value=l["train"]))
         if l.get("heldout") is not None: out.append(dict(step=k, split="heldout", metric="loss", value=l["heldout"], n=l["heldout_n"], stderr=l["heldout_stderr"]))
         for name,v in l.get("train_parts", {}).items(): out.append(dict(step=k, split="train", metric="loss", group=name, value=v))
-        for metric,named in (("loss", l.get("heldout_parts", {})), ("accuracy", l.get("accuracy", {})), ("majority", l.get("majority", {}))): # of two classes: what the more frequent one would score
+        for metric,named in (("loss", l.get("heldout_parts", {})), ("accuracy", l.get("accuracy", {})), ("tie_rate", l.get("tie_rate", {})), ("majority", l.get("majority", {}))): # what always saying the most frequent id, or class, would score
             for name,(v,stderr,n) in named.items(): out.append(dict(step=k, split="heldout", metric=metric, group=name, value=v, n=n, stderr=stderr))
         out.append(dict(step=k, metric="tokens", value=e["tokens"]))
         out.append(dict(step=k, metric="wall_s", value=e["wall_s"]))

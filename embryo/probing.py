@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['TASKS', 'SPLITS', 'SOURCES', 'MODES', 'sentence_targets', 'task_sentences', 'read_tasks', 'ProbeConfig',
            'target_table', 'control_labels', 'span_places', 'span_table', 'Probes', 'Corrected', 'Published',
-           'minibatches', 'fetch', 'probe_said', 'fit_probes', 'f1_rows', 'last_batch', 'score_rows', 'size_rows',
-           'label_numbers', 'probe']
+           'minibatches', 'fetch', 'probe_said', 'probe_answers', 'fit_probes', 'f1_rows', 'last_batch', 'score_rows',
+           'size_rows', 'label_numbers', 'probe']
 
 # %% ../nbs/14b_probing.ipynb #c002
 import copy, shutil, tempfile
@@ -20,7 +20,7 @@ from .rows import mean_rows, row_frame
 from .tokenize import length_batches, pad_batch
 from .annotations import read_folder
 from .models import check_fit
-from .words import examining, lay_out, position_limit
+from .words import examining, lay_out, position_limit, top_share
 
 # %% ../nbs/14b_probing.ipynb #c005
 TASKS = dict(pos="tags", const="constituents", coref="mentions", srl="srl") # task -> what a treebank's sentence must have
@@ -319,6 +319,18 @@ def probe_said(
     net = Probes(p, ProbeConfig())
     return torch.cat([net.logits(fetch(table, r, p.device)).argmax(-1).transpose(0, 1) for r in rows.split(batch)])
 
+def probe_answers(
+    p:torch.Tensor, # (L, F+1, G, C) probes
+    table:torch.Tensor, # (U, L, D)
+    rows:torch.Tensor, # (n, k)
+    gold:torch.Tensor, # (n, G) label numbers; -1 = none of them
+    batch:int=1024, # Targets at a time
+)->tuple: # (said, share, tied), each (n, L, G) and an array: see `top_share`
+    "The label that each probe gives each target, scored."
+    net,L = Probes(p, ProbeConfig()), len(p)
+    parts = [top_share(net.logits(fetch(table, r, p.device)), y.to(p.device).expand(L, -1, -1)) for r,y in zip(rows.split(batch), gold.split(batch))]
+    return tuple(torch.cat(x, 1).transpose(0, 1).cpu().numpy() for x in zip(*parts))
+
 # %% ../nbs/14b_probing.ipynb #c040
 def fit_probes(
     table:torch.Tensor, # (U, L, D) span vectors
@@ -363,11 +375,11 @@ def fit_probes(
 
 # %% ../nbs/14b_probing.ipynb #c044
 def f1_rows(
-    df:pd.DataFrame, # One line a target: gold and said (bool: positive?), cluster, and the columns of `by`
+    df:pd.DataFrame, # One line a target: gold (bool: positive?) and said (bool, or 1/2 where both labels are tied), cluster, and the columns of `by`
     by:list, # Columns to group by
 )->pd.DataFrame: # `by` columns, value, n, stderr
     "F1 of the positive class per group with its cluster-robust standard error."
-    df = df.assign(hit=2.*(df["gold"] & df["said"]), size=df["gold"].astype(float)+df["said"])
+    df = df.assign(hit=2.*df["gold"]*df["said"], size=df["gold"].astype(float)+df["said"])
     g = df.groupby(by, sort=True)
     total = g["size"].transform("sum")
     f1 = (g["hit"].transform("sum")/total).fillna(0)
@@ -392,18 +404,21 @@ def score_rows(
     cluster:np.ndarray, # (n,) sentence of each target
     layers:list, # Names of the L layers
     positive:int=None, # Number of the label "1" of coreference
-)->pd.DataFrame: # Rows: micro_f1 of probe and control, selectivity, f1 of both
+    share=None, tied=None, # (n, L, G) from `probe_answers`; without, `said` is the answer and nothing is tied
+)->pd.DataFrame: # Rows: micro_f1 of probe and control, selectivity, f1 of both, tie_rate of both if it is known
     "Scores of all layers."
     n,L,G = said.shape
     line = dict(layer=np.tile(layers, n), cluster=np.repeat(cluster, L))
-    hit = said==gold[:,None]
+    hit = said==gold[:,None] if share is None else share
+    yes = np.where(tied, .5, said==positive) if tied is not None else said==positive      # coreference has two labels
     frame = lambda g, v: pd.DataFrame(line | dict(group=g, value=v.astype(float).ravel()))
     out = [mean_rows(frame(name, hit[:,:,k]), ["group", "layer"]).assign(metric="micro_f1") for k,name in enumerate(("probe", "control")[:G])]
     if G==2: out.append(mean_rows(frame("probe", hit[:,:,0].astype(float)-hit[:,:,1]), ["group", "layer"]).assign(metric="selectivity"))
-    for k,name in enumerate(("probe", "control")[:G] if positive is not None else ()): out.append(f1_rows(pd.DataFrame(line | dict(group=name, gold=np.repeat(gold[:,k]==positive, L), said=(said[:,:,k]==positive).ravel())), ["group", "layer"]).assign(metric="f1"))
+    for k,name in enumerate(("probe", "control")[:G] if positive is not None else ()): out.append(f1_rows(pd.DataFrame(line | dict(group=name, gold=np.repeat(gold[:,k]==positive, L), said=yes[:,:,k].ravel())), ["group", "layer"]).assign(metric="f1"))
+    if tied is not None: out += [mean_rows(frame(name, tied[:,:,k]), ["group", "layer"]).assign(metric="tie_rate") for k,name in enumerate(("probe", "control")[:G])]
     return pd.concat(out)
 
-# %% ../nbs/14b_probing.ipynb #c050
+# %% ../nbs/14b_probing.ipynb #c052
 def size_rows(
     t:dict, # From `target_table`
     tokens:int, # Of its sentences
@@ -415,7 +430,7 @@ def size_rows(
     size = dict(targets=len(t["label"]), labels=len(set(t["label"])), sentences=len(t["sentences"]), tokens=tokens, used=used, skipped=skipped, unseen=unseen)
     return [dict(group=g, metric="count", value=v, n=len(t["label"])) for g,v in size.items()]
 
-# %% ../nbs/14b_probing.ipynb #c051
+# %% ../nbs/14b_probing.ipynb #c053
 def label_numbers(
     task:str, # For messages
     labels:dict, # split -> (n,) labels
@@ -427,7 +442,7 @@ def label_numbers(
     of = {x: i for i,x in enumerate(names)}
     return names.tolist(), {s: np.array([of.get(str(x), -1) for x in y]) for s,y in labels.items()}
 
-# %% ../nbs/14b_probing.ipynb #c053
+# %% ../nbs/14b_probing.ipynb #c055
 def probe(
     model, # A transformers encoder: ALBERT, RoBERTa, BERT, ELECTRA ...
     tokenizer, # Its tokenizer
@@ -488,8 +503,9 @@ def probe(
             part = dict(corrected=np.arange(len(ok)), published=last_batch(pieces[t["sentences"]], t["at"][ok], cfg.test_batch))
             for mode,p in fit.items():
                 i = part[mode]
-                with torch.inference_mode(): said = probe_said(p, table, torch.from_numpy(R["test"][i]), cfg.batch).cpu().numpy()
+                with torch.inference_mode(): said,share,tied = probe_answers(p, table, torch.from_numpy(R["test"][i]), torch.from_numpy(Y["test"][i]), cfg.batch)
+                if mode=="published": share,tied = None, None                                # the script's arg-max: the first of equals
                 gold,cluster,most = Y["test"][i], t["sentence"][ok][i], np.full((len(i), 1, 1), shares.argmax())
-                got = [score_rows(said, gold, cluster, layers, positive), score_rows(most, gold[:,:1], cluster, [-1], positive).assign(layer=pd.NA, group="majority")]
+                got = [score_rows(said, gold, cluster, layers, positive, share, tied), score_rows(most, gold[:,:1], cluster, [-1], positive).assign(layer=pd.NA, group="majority")]
                 out += [r | dict(task=task, split="test", mode=mode) for g in got for r in g.to_dict("records")]
     return row_frame(out, evaluator="probe")

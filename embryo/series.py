@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, Electra
 from transformers.utils import logging as hf_logging
 from .core import EmbryoError, atomic, choose, read_json, sha256, write_json
 from .tokenize import open_tokenizer
-from .models import FAMILIES, build, check_fit
+from .models import build, check_config, check_fit
 
 # %% ../nbs/11_series.ipynb #c005
 def tensor_statistics(
@@ -82,7 +82,7 @@ def _tokenizer(folder):
     "The tokenizer in a checkpoint's folder, in any fast format, or beside it."
     if (folder/"tokenizer.json").is_file(): return open_tokenizer(folder, ours=False)
     if not any((folder/f).is_file() for f in ("vocab.txt", "spiece.model")): return open_tokenizer(folder.parent/"tokenizer", ours=False)
-    try: return AutoTokenizer.from_pretrained(folder)
+    try: return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as e: raise EmbryoError(f"{folder}: not a usable tokenizer ({type(e).__name__}: {(str(e).splitlines() or [''])[0]})") from None
 
 # %% ../nbs/11_series.ipynb #c010
@@ -94,16 +94,14 @@ def load_checkpoint(
 ): # (model in eval mode on the CPU, tokenizer)
     "Open one checkpoint, checked."
     folder = Path(folder)
-    if not (folder/"config.json").is_file(): raise EmbryoError(f"{folder}: no config.json here; expected a checkpoint in transformers' format")
+    c = check_config(folder)
     _checked_weights(folder/"model.safetensors", sha)
     for name,h in (files or {}).items():
         if name=="model.safetensors": continue
         if not (folder/name).is_file(): raise EmbryoError(f"{folder/name}: no such file, and series.json lists it; make the step again with embryo_pretrain")
         if sha256(folder/name)!=h: raise EmbryoError(f"{folder/name}: checksum differs from series.json; the file was changed, restore it or make the step again with embryo_pretrain")
-    c = read_json(folder/"config.json")
-    if c.get("model_type") not in FAMILIES: raise EmbryoError(f"{folder}: a model of type {c.get('model_type')!r}; known: {', '.join(FAMILIES)}")
     cls = ElectraForPreTraining if c.get("model_type")=="electra" and not any("MaskedLM" in a for a in c.get("architectures") or []) else AutoModelForMaskedLM
-    def read(cls): return cls.from_pretrained(folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, output_loading_info=True)
+    def read(cls): return cls.from_pretrained(folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True)
     try:
         with torch.random.fork_rng(devices=[]), _quiet():
             model,info = read(cls)
@@ -218,9 +216,10 @@ def open_series(
     if (folder/"series.json").is_file():
         info = read_json(folder/"series.json")
         entries,steps = {}, info.pop("steps", None) if isinstance(info, dict) else None
-        if not isinstance(steps, list) or not all(isinstance(e, dict) and isinstance(e.get("step"), int) for e in steps) or any(isinstance(v, str) and re.fullmatch("[0-9a-f]{64}", v) for v in info.values()): # a seal under another name
+        if not isinstance(steps, list) or not all(isinstance(e, dict) and "step" in e for e in steps) or any(isinstance(v, str) and re.fullmatch("[0-9a-f]{64}", v) for v in info.values()): # a seal under another name
             raise EmbryoError(f"{folder}/series.json: is damaged: expected an object whose `steps` each have a `step`; restore it, or delete the folder and make the series again")
         for e in steps:
+            if type(e["step"]) is not int or e["step"]<0 or {"name", "source"}&set(e): raise EmbryoError(f"{folder}/series.json: step {e['step']!r}{' with a name or source of its own' if {'name', 'source'}&set(e) else ''}; a step is a whole number from 0 and lies in the folder step<number>")
             if e["step"] in entries: raise EmbryoError(f"{folder}/series.json: step {e['step']} is listed twice; remove the wrong entry")
             entries[e["step"]] = e
         return Series(folder, entries, info)

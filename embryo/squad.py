@@ -121,11 +121,15 @@ TASK = "SQuAD2.0"
 def squad_rows(
     df:pd.DataFrame, # Questions, from `read_squad`
     said:list, # One text a question, "" = no answer
+    other=None, # What is said half of the time: the same, but where a span and "no answer" are tied
+    tied=None, # (N,) whether the best answer was tied; adds rows of tie_rate
     **constants, # Further columns: evaluator, split, group, seed ...
-)->pd.DataFrame: # Rows: tasks SQuAD2.0, SQuAD2.0-HasAns, SQuAD2.0-NoAns; metrics mean, exact, f1 in [0, 1]
+)->pd.DataFrame: # Rows: tasks SQuAD2.0, SQuAD2.0-HasAns, SQuAD2.0-NoAns; metrics mean, exact, f1, tie_rate in [0, 1]
     "Score answers by the official rules; standard errors over questions."
-    s = pd.DataFrame([answer_scores(g, t) for g,t in zip(df["answers"], said)], columns=["exact", "f1"])
+    def scores(said): return pd.DataFrame([answer_scores(g, t) for g,t in zip(df["answers"], said)], columns=["exact", "f1"])
+    s = scores(said) if other is None else (scores(said)+scores(other))/2
     s["mean"] = (s["exact"]+s["f1"])/2
+    if tied is not None: s["tie_rate"] = np.asarray(tied, float)
     has = df["answers"].map(bool).to_numpy()
     out = [mean_rows(part.melt(var_name="metric"), ["metric"]).assign(task=task) for task,part in ((TASK, s), (f"{TASK}-HasAns", s[has]), (f"{TASK}-NoAns", s[~has])) if len(part)]
     return row_frame(pd.concat(out, ignore_index=True), **constants)
@@ -251,15 +255,18 @@ def best_spans(
     logits:torch.Tensor, # (2, B, T) begin and end
     inside:torch.Tensor, # (B, T) True where an answer may stand
     max_answer:int, # Positions
-)->tuple: # (scores (B,), first (B,), last (B,)); -inf where nothing may stand
-    "The best span of every row."
+)->tuple: # (scores (B,), first (B,), last (B,), how many spans have this score (B,)); -inf where nothing may stand
+    "The best span of every row; of equal ones the shortest, then the first."
     begin,end = logits.masked_fill(~inside, float("-inf"))
+    many = torch.zeros_like(begin[:,0], dtype=torch.long)
     score,first,size = torch.full_like(begin[:,0], float("-inf")), torch.zeros_like(begin[:,0], dtype=torch.long), torch.zeros_like(begin[:,0], dtype=torch.long)
     for d in range(min(max_answer, begin.shape[1])):
-        s,at = (begin[:, :begin.shape[1]-d]+end[:, d:]).max(1)
-        better = s>score
+        sums = begin[:, :begin.shape[1]-d]+end[:, d:]
+        s,at = sums.max(1)
+        better,here = s>score, (sums==s[:,None]).sum(1)
+        many = torch.where(better, here, many+here*(s==score))
         score,first,size = torch.where(better, s, score), torch.where(better, at, first), torch.where(better, d, size)
-    return score, first, first+size
+    return score, first, first+size, many
 
 # %% ../nbs/15b_squad.ipynb #c046
 @torch.no_grad()
@@ -269,22 +276,26 @@ def read_spans(
     df:pd.DataFrame, # The questions
     max_answer:int=30, # Pieces
     batch:int=64, # Windows a forward pass
-)->pd.DataFrame: # One line a question: text (its best span), margin (score of the span - null score; -inf without any span)
+)->pd.DataFrame: # One line a question: text (its best span), margin (score of the span - null score; -inf without any span), tied (another span, or no answer, has the same score)
     "The best answer of each question and how far it lies above `no answer`."
     model.eval()
     order,parts = np.argsort([len(i) for i,_ in coded], kind="stable"), []
     at,n = (torch.tensor(places[c].to_numpy(), device=model.device) for c in ("at", "n"))
     for index in np.split(order, range(batch, len(order), batch)):
-        logits = span_logits(model, coded, index)
+        with torch.autocast(model.device.type, enabled=False): logits = span_logits(model, coded, index)
+        if torch.isnan(logits).any(): raise EmbryoError("read_spans: the model's logits are not finite, so nothing was answered; use a smaller lr, or another checkpoint")
         T,i = torch.arange(logits.shape[2], device=model.device), torch.from_numpy(index).to(model.device)
-        score,first,last = best_spans(logits, (T>=at[i,None]) & (T<at[i,None]+n[i,None]), max_answer)
-        parts.append(pd.DataFrame(dict(window=index, score=score.cpu(), null=(logits[0,:,0]+logits[1,:,0]).cpu(), first=first.cpu(), last=last.cpu())))
+        score,first,last,many = best_spans(logits, (T>=at[i,None]) & (T<at[i,None]+n[i,None]), max_answer)
+        parts.append(pd.DataFrame(dict(window=index, score=score.cpu(), null=(logits[0,:,0]+logits[1,:,0]).cpu(), first=first.cpu(), last=last.cpu(), many=many.cpu())))
     w = places.join(pd.concat(parts).set_index("window"))
     null = w.groupby("question")["null"].min()
     best = w.sort_values("score", ascending=False, kind="stable").drop_duplicates("question").sort_values("question")
     shift,out = (best["piece"]-best["at"]).to_numpy(), []
+    top = w[(w["score"]==w["question"].map(best.set_index("question")["score"])) & np.isfinite(w["score"])]   # windows overlap: the same span may be the best of two
+    several = top.assign(first=top["first"]+top["piece"]-top["at"], last=top["last"]+top["piece"]-top["at"]).groupby("question").agg(many=("many", "max"), first=("first", "nunique"), last=("last", "nunique")).max(axis=1)>1
+    margin = best["score"].to_numpy()-null.to_numpy()
     for k,i,j,s in zip(best["question"], best["first"]+shift, best["last"]+shift, best["score"]): out.append(df["context"].iloc[k][offsets[k][i,0]:offsets[k][j,1]] if np.isfinite(s) else "")
-    return pd.DataFrame(dict(text=out, margin=best["score"].to_numpy()-null.to_numpy()))
+    return pd.DataFrame(dict(text=out, margin=margin, tied=(margin==0) | several.reindex(best["question"], fill_value=False).to_numpy()))
 
 # %% ../nbs/15b_squad.ipynb #c048
 def best_threshold(
@@ -353,6 +364,7 @@ def finetune_squad(
         df,said = data[split], read_spans(model, *windows, data[split], config.max_answer)
         f1 = np.array([(answer_scores(g, t)[1], answer_scores(g, "")[1]) for g,t in zip(df["answers"], said["text"])])
         for group,threshold in (("final", 0.), ("best", best_threshold(*f1.T, said["margin"]))):
-            rows.append(squad_rows(df, said["text"].where(said["margin"]>=threshold, ""), split=split, group=group))
+            text = said["text"].where(said["margin"]>=threshold, "")
+            rows.append(squad_rows(df, text, text.where(said["margin"]!=0, "") if group=="final" else None, said["tied"], split=split, group=group))
     rows.append(pd.DataFrame([dict(task=TASK, split="train", group=g, metric="train_loss", value=losses.mean(), n=len(losses), stderr=losses.std()/len(losses)**.5) for g in ("final", "best")]))
     return row_frame(pd.concat(rows, ignore_index=True), evaluator="finetune", seed=seed)

@@ -92,7 +92,7 @@ def open_tokenizer(
     if not (Path(folder)/"tokenizer.json").is_file(): raise EmbryoError(f"{folder}: no tokenizer.json here; expected a tokenizer folder in transformers' format")
     for name,h in (read_json(Path(folder)/"files.json") if (Path(folder)/"files.json").is_file() else {}).items():
         if not (f := Path(folder)/Path(name).name).is_file() or sha256(f)!=h: raise EmbryoError(f"{f}: is not the file that was written (files.json has its SHA-256); delete the folder and make the tokenizer again")
-    try: t = AutoTokenizer.from_pretrained(folder)
+    try: t = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as e: raise EmbryoError(f"{folder}: not a usable tokenizer ({type(e).__name__}: {str(e).splitlines()[0]})") from None
     if ours and [t.convert_tokens_to_ids(s) for s in SPECIALS]!=list(range(N_SPECIALS)):
         raise EmbryoError(f"{folder}: ids 0-4 are not {' '.join(SPECIALS)}; train the tokenizer with embryo_corpus")

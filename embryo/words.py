@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['VERB_FORMS', 'CLASSES', 'BANDS', 'in_classes', 'check_tags', 'tag_counts', 'tokenize_words', 'position_limit',
-           'windows', 'lay_out', 'examining', 'predict', 'spans', 'word_hits', 'frequency_ranks', 'fit_bands',
-           'class_frequency', 'check_ranks', 'hit_rows', 'reconstruct', 'band_rows', 'mask_predict']
+           'windows', 'lay_out', 'examining', 'top_share', 'predict', 'spans', 'word_hits', 'frequency_ranks',
+           'fit_bands', 'class_frequency', 'check_ranks', 'trivial_and_ties', 'hit_rows', 'reconstruct', 'band_rows',
+           'mask_predict']
 
 # %% ../nbs/14_words.ipynb #c002
 import copy
@@ -64,7 +65,7 @@ def tokenize_words(
 )->dict: # Word -> list of piece ids, no specials
     "Tokenise each word type in isolation."
     types = sorted(set(words))
-    return dict(zip(types, tokenizer(types, add_special_tokens=False)["input_ids"]))
+    return dict(zip(types, tokenizer(types, add_special_tokens=False)["input_ids"])) if types else {}
 
 # %% ../nbs/14_words.ipynb #c018
 def position_limit(
@@ -126,22 +127,38 @@ def examining(
     finally: model.train(was)
 
 # %% ../nbs/14_words.ipynb #c028
+def top_share(
+    logits:torch.Tensor, # (..., C) scores of the classes, fp32
+    right:torch.Tensor, # (...,) number of the right class; -1 = none of them
+)->tuple: # (said, share, tied), each (...,): first of the highest, expected score in [0, 1] (float64), whether several are highest
+    "What an answer drawn among the highest logits scores."
+    said = logits.argmax(-1, keepdim=True)
+    top,mine = (logits.gather(-1, i) for i in (said, right.clamp(min=0)[...,None]))
+    if not torch.isfinite(top).all(): raise EmbryoError("top_share: the model's logits are not finite, so nothing was answered; the checkpoint is damaged or its training diverged")
+    tied = (logits.scatter_(-1, said, float("-inf")).amax(-1, keepdim=True)==top)[...,0] # the second highest, without a copy: much cheaper than counting
+    logits.scatter_(-1, said, top)
+    k = torch.ones(tied.shape, dtype=torch.float64, device=logits.device)
+    k[tied] = (logits[tied]==top[tied]).sum(-1).double()
+    return said[...,0], ((mine==top)[...,0] & (right>=0))/k, tied
+
+# %% ../nbs/14_words.ipynb #c031
 def predict(
     model, # A masked language model
     ids:torch.Tensor, # (B, T) input ids, padded on the right
     attend:torch.Tensor, # (B, T) 1 for tokens, 0 for padding
     row:np.ndarray, # (N,) rows asked for
     col:np.ndarray, # (N,) positions asked for
-)->np.ndarray: # (N,) arg-max over the whole vocabulary
-    "What the model thinks stands at some positions."
+    gold:np.ndarray, # (N,) what stands there
+)->tuple: # (said, share, tied), each (N,), over the whole vocabulary: see `top_share`
+    "What the model thinks stands at some positions, scored."
     ids,attend = ids.to(model.device), attend.to(model.device)
-    flat,out = row*ids.shape[1]+col, np.empty(len(row), np.int64)
+    flat = row*ids.shape[1]+col
     order = np.argsort(flat, kind="stable")
     states = hidden_at(model, ids, None if attend.all() else attend, torch.from_numpy(flat[order]).to(model.device))  # (N, D)
-    out[order] = mlm_head(model)(states).argmax(-1).cpu().numpy()
-    return out
+    found,back = top_share(mlm_head(model)(states).float(), torch.from_numpy(gold[order]).to(model.device)), np.argsort(order)
+    return tuple(x.cpu().numpy()[back] for x in found)
 
-# %% ../nbs/14_words.ipynb #c031
+# %% ../nbs/14_words.ipynb #c034
 def spans(
     start:np.ndarray, # (N,) where each run starts
     size:np.ndarray, # (N,) how long it is, at least 1
@@ -149,7 +166,7 @@ def spans(
     "Concatenate `range(start, start+size)`."
     return np.repeat(start-np.cumsum(size)+size, size)+np.arange(size.sum())
 
-# %% ../nbs/14_words.ipynb #c033
+# %% ../nbs/14_words.ipynb #c036
 def word_hits(
     model, # A masked language model
     tokenizer, # Its tokenizer
@@ -158,14 +175,15 @@ def word_hits(
     max_tokens:int=2048, # Padded tokens per batch
     progress:bool=False, # Show words/s
     bf16:bool=False, # As of `examining`
-)->pd.DataFrame: # One line per tagged word: as `lay_out`, and `hit` 1, 0, or nan where the word was not asked
+)->pd.DataFrame: # One line per tagged word: as `lay_out`, and `hit` 1, 0, between them where answers are tied, or nan where the word was not asked; `first` the same with the first of the tied; `tied` whether an answer is; `type` number of the sequence of pieces
     "Is the arg-max right at all pieces of each word?"
     check_fit(model, tokenizer); check_tags(sentences)
     words,wins = lay_out(tokenizer, sentences, position_limit(model))
     asked = words[words["window"]>=0]                                                    # in the order of windows
     win,start,size = (asked[c].to_numpy() for c in ("window", "start", "pieces"))
     _,first,many = np.unique(np.arange(len(win)) if masked else win, return_index=True, return_counts=True)  # jobs: first word, number of words
-    hit,words["hit"] = np.zeros(len(win)), np.nan
+    hit,number,ids_of = np.zeros((3, len(win))), {}, tokenize_words(tokenizer, words["word"])
+    words["type"] = words["word"].map({w: number.setdefault(tuple(ids), len(number)) for w,ids in ids_of.items()})
     with examining(model, bf16) as m, tqdm(total=len(win), unit="word", disable=not progress) as bar:
         for jobs in length_batches([len(wins[w]) for w in win[first]], max_tokens):
             ids,attend = pad_batch([wins[w] for w in win[first[jobs]]], tokenizer.pad_token_id)
@@ -173,13 +191,12 @@ def word_hits(
             row,col = np.repeat(np.repeat(np.arange(len(jobs)), many[jobs]), size[word]), spans(start[word], size[word])
             gold = ids[row,col].numpy()
             if masked: ids[row,col] = tokenizer.mask_token_id
-            right = predict(m, ids, attend, row, col)==gold
-            hit[word] = np.logical_and.reduceat(right, np.cumsum(size[word])-size[word])
+            (said,share,tied),begin = predict(m, ids, attend, row, col, gold), np.cumsum(size[word])-size[word]
+            hit[:,word] = np.multiply.reduceat(share, begin), np.logical_and.reduceat(said==gold, begin), np.logical_or.reduceat(tied, begin)
             bar.update(len(word))
-    words.loc[asked.index, "hit"] = hit
-    return words
+    return words.join(pd.DataFrame(hit.T, asked.index, ["hit", "first", "tied"]))
 
-# %% ../nbs/14_words.ipynb #c036
+# %% ../nbs/14_words.ipynb #c039
 BANDS = ((50, 99), (300, 349), (1550, 1599)) # first and last rank (P1, figure 8)
 
 def frequency_ranks(
@@ -192,7 +209,7 @@ def frequency_ranks(
     ranks[N_SPECIALS+np.argsort(-counts[N_SPECIALS:], kind="stable")] = np.arange(len(counts)-N_SPECIALS)
     return ranks
 
-# %% ../nbs/14_words.ipynb #c039
+# %% ../nbs/14_words.ipynb #c042
 def fit_bands(
     bands, # Pairs (first, last) of ranks
     n:int, # Ranks that there are
@@ -203,7 +220,7 @@ def fit_bands(
     cut = [(a, min(b, n-1)) for a,b in bands if a<n]
     return {f"{a}-{b}": (a,b) for a,b in cut}
 
-# %% ../nbs/14_words.ipynb #c042
+# %% ../nbs/14_words.ipynb #c045
 def class_frequency(
     tokenizer, # Fast tokenizer
     sentences:list, # Annotated sentences with tags
@@ -228,35 +245,43 @@ def check_ranks(
     if len(ranks)!=len(tokenizer): raise EmbryoError(f"frequency: ranks of {len(ranks)} ids for a tokenizer of {len(tokenizer)}; count the pieces of a corpus that this tokenizer made")
     return np.asarray(ranks)
 
-# %% ../nbs/14_words.ipynb #c046
+# %% ../nbs/14_words.ipynb #c049
+def trivial_and_ties(
+    words:pd.DataFrame, # From `word_hits`, those that are scored: value, tied, type, cluster, group
+)->pd.DataFrame: # group, metric (accuracy, tie_rate, majority), value, n, stderr
+    "Accuracy per group, and what it is to be held against."
+    top = words.groupby("group")["type"].transform(lambda t: t.mode().iloc[0])
+    values = dict(accuracy=words["value"], tie_rate=words["tied"].fillna(0), majority=words["type"]==top)
+    return pd.concat([mean_rows(words.assign(value=v), ["group"]).assign(metric=m) for m,v in values.items()])
+
 def hit_rows(
     hits:pd.DataFrame, # From `word_hits`
     evaluator:str, # "reconstruct" or "mask_predict"
 )->pd.DataFrame: # Rows
-    "Accuracy per group of words."
+    "Accuracy per group of words, tie rate and the commonest word."
     hits = hits.assign(cluster=hits["sentence"], value=hits["hit"])
-    scored = {"corrected":hits.dropna(subset="value"), "published":hits.assign(value=hits["value"].mask(hits["pieces"]==0, 1.)).dropna(subset="value")}
+    scored = {"corrected":hits.dropna(subset="value"), "published":hits.assign(value=hits["first"].mask(hits["pieces"]==0, 1.)).dropna(subset="value")}
     base = scored["corrected"]
-    out = [mean_rows(base.assign(group="all"), ["group"]).assign(task="all-words"), mean_rows(base.assign(group=base["tag"]), ["group"]).assign(task="pos-tag")]
-    out += [mean_rows(w, ["group"]).assign(task=task, mode=mode) for mode in CLASSES for task,w in in_classes(scored[mode], mode)]
+    out = [trivial_and_ties(base.assign(group="all")).assign(task="all-words"), trivial_and_ties(base.assign(group=base["tag"])).assign(task="pos-tag")]
+    out += [trivial_and_ties(w).assign(task=task, mode=mode) for mode in CLASSES for task,w in in_classes(scored[mode], mode)]
     wins = hits[hits["window"]>=0].groupby("sentence")["window"].nunique()
     out.append(pd.DataFrame([dict(metric="skipped_words", value=hits["value"].isna().sum(), n=len(hits)), dict(metric="cut_sentences", value=(wins>1).sum(), n=hits["sentence"].nunique())])
                .assign(task="all-words", group="all"))
     out = pd.concat([o for o in out if len(o)], ignore_index=True)
-    return row_frame(out.assign(evaluator=evaluator, metric=out["metric"].fillna("accuracy")))
+    return row_frame(out.assign(evaluator=evaluator))
 
-# %% ../nbs/14_words.ipynb #c047
+# %% ../nbs/14_words.ipynb #c050
 def reconstruct(
     model, # A masked language model
     tokenizer, # Its tokenizer
     sentences:list, # Annotated sentences with tags
     max_tokens:int=2048, # Padded tokens per batch
     progress:bool=False, # Show words/s
-)->pd.DataFrame: # Rows: accuracy per Penn tag, class, verb form, all words
+)->pd.DataFrame: # Rows: accuracy, tie_rate and majority per Penn tag, class, verb form, all words
     "Token reconstruction: shown a whole sentence, does the model give back each word? (P1, figure 1a)"
     return hit_rows(word_hits(model, tokenizer, sentences, False, max_tokens, progress), "reconstruct")
 
-# %% ../nbs/14_words.ipynb #c048
+# %% ../nbs/14_words.ipynb #c051
 def band_rows(
     hits:pd.DataFrame, # From `word_hits` with masked words
     tokenizer, # Its tokenizer
@@ -270,11 +295,11 @@ def band_rows(
     ids = one["word"].map(lambda w: ids_of[w][0]).to_numpy(int)
     one,out,known = one.assign(cluster=one["sentence"], value=one["hit"]), [], ids>=N_SPECIALS     # <unk> is no piece
     for task,at,n in (("freq-count", ranks[ids], len(ranks)-N_SPECIALS), ("freq-id", ids, len(ranks))):
-        for group,(a,b) in fit_bands(bands, n).items(): out.append(mean_rows(one[known & (a<=at) & (at<=b)].assign(group=group), ["group"]).assign(task=task))
+        for group,(a,b) in fit_bands(bands, n).items(): out.append(trivial_and_ties(one[known & (a<=at) & (at<=b)].assign(group=group)).assign(task=task))
     out = [o for o in out if len(o)]
-    return row_frame(pd.concat(out, ignore_index=True) if out else [], evaluator="mask_predict", metric="accuracy")
+    return row_frame(pd.concat(out, ignore_index=True) if out else [], evaluator="mask_predict")
 
-# %% ../nbs/14_words.ipynb #c050
+# %% ../nbs/14_words.ipynb #c053
 def mask_predict(
     model, # A masked language model
     tokenizer, # Its tokenizer
@@ -283,7 +308,7 @@ def mask_predict(
     progress:bool=False, # Show words/s
     ranks=None, # (V,) from `frequency_ranks`: adds rows by frequency band (P1, figure 8)
     bands=BANDS, # Pairs (first, last) of ranks
-)->pd.DataFrame: # Rows: accuracy per Penn tag, class, verb form, all words
+)->pd.DataFrame: # Rows: accuracy, tie_rate and majority per Penn tag, class, verb form, all words
     "Mask prediction: with all pieces of one word hidden, does the model guess the word? (P1, figure 1b)"
     if ranks is not None: check_ranks(ranks, tokenizer); fit_bands(bands, len(ranks))        # before the work, not after
     hits = word_hits(model, tokenizer, sentences, True, max_tokens, progress)

@@ -32,7 +32,7 @@ def test_own_folder_without_toml(run, lab, tmp_path):
     assert code==0, err
     rows = pd.read_csv(tmp_path/"rows.csv")
     assert set(rows["task"])=={"My reviews"} and set(rows["evaluator"])=={"finetune", "trivial"}
-    assert set(rows["metric"])=={"accuracy", "matthews", "train_loss"} and set(rows["group"])=={"final", "best", "majority", "all-positive"}
+    assert set(rows["metric"])=={"accuracy", "matthews", "tie_rate", "train_loss"} and set(rows["group"])=={"final", "best", "majority", "all-positive"}
     same = finetune(checkpoint(lab), "SST-2", read_task(lab["data"]+"/glue", "SST-2"), FinetuneConfig(epochs=1, max_length=64))  # the same examples under another name: the same numbers
     final = lambda r: float(r[(r["metric"]=="accuracy") & (r["group"]=="final")]["value"].iloc[0])
     assert abs(final(rows)-final(same))<1e-9
@@ -45,7 +45,7 @@ def test_own_folder_with_toml(run, lab, tmp_path):
     code,out,err = run("embryo_finetune", checkpoint(lab), tmp_path/"glue", "--task", "Alike", "--epochs", "1")
     assert code==0, err
     rows = pd.read_csv(tmp_path/"rows.csv")
-    assert set(rows["task"])=={"Alike"} and set(rows["metric"])=={"pearson", "train_loss"} and set(rows["group"])=={"final", "best", "constant"}
+    assert set(rows["task"])=={"Alike"} and set(rows["metric"])=={"pearson", "tie_rate", "train_loss"} and set(rows["group"])=={"final", "best", "constant"}
     refused(run("embryo_finetune", checkpoint(lab), tmp_path/"glue", "--task", "Alice"), "unknown task 'Alice'; did you mean Alike")
 
 def test_own_task_in_every_function(tmp_path):

@@ -170,7 +170,7 @@ def test_damaged_and_other_parquet(other, tmp_path):
 def test_what_others_put_there_stays(hub, tmp_path):
     (tmp_path/"data/glue/RTE").mkdir(parents=True); (tmp_path/"data/glue/RTE/train.tsv").write_text("mine")
     with pytest.raises(EmbryoError, match="has files that embryo_fetch did not write"): fetch(tmp_path/"data", **SMALL, endpoint=hub.endpoint)
-    entries = [dict(name="books_en", files=[dict(path="books_en/b.txt")])]
+    entries = [dict(name="books_en", files=[dict(path="books_en/b.txt", bytes=1, sha256="0"*64)])]
     (tmp_path/"data/MANIFEST.json").write_text(json.dumps(entries))
     (tmp_path/"data/glue/RTE/train.tsv").unlink()
     fetch(tmp_path/"data", **SMALL, endpoint=hub.endpoint)

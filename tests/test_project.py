@@ -5,7 +5,7 @@ import pytest
 from conftest import BIN, ROOT
 
 NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-LIBRARY = [p for p in NOTEBOOKS if re.match(r"\d", p.name)]
+LIBRARY = [p for p in NOTEBOOKS if re.match(r"\d", p.name) and "#| default_exp" in p.read_text()]
 TEMPLATES = [p for p in NOTEBOOKS if p.parent.name in ("experiments", "appendix")]
 cells = lambda p: json.loads(p.read_text())["cells"]
 module = lambda p: p.stem.split("_", 1)[1]
