@@ -14,7 +14,7 @@ import json, re
 from bisect import bisect_right
 from itertools import accumulate, chain
 from pathlib import Path
-from .core import EmbryoError, read_lines
+from .core import EmbryoError, load_json, read_lines, shown
 
 # %% ../nbs/13_annotations.ipynb #c005
 def check_spans(
@@ -24,11 +24,12 @@ def check_spans(
 ):
     "Refuse targets that lack a label or a span, or whose span does not lie in the sentence."
     for t in targets:
-        if not isinstance(t, dict) or "span1" not in t or "label" not in t: raise EmbryoError(f"{where}: target {t!r}; a target needs 'span1' and 'label'")
+        if not isinstance(t, dict) or "span1" not in t or "label" not in t: raise EmbryoError(f"{where}: target {shown(t)}; a target needs 'span1' and 'label'")
+        if type(t["label"]) not in (str, int): raise EmbryoError(f"{where}: the label of a target is {shown(t['label'])}; expected text or a whole number")
         for key in ("span1", "span2"):
             span = t.get(key, [0, 1])
             if not (isinstance(span, list) and len(span)==2 and all(type(i) is int for i in span) and 0<=span[0]<span[1]<=n):
-                raise EmbryoError(f"{where}: {key} {span} is out of range; a span is [start, end) with 0 <= start < end <= {n}, the number of tokens")
+                raise EmbryoError(f"{where}: {key} {shown(span)} is out of range; a span is [start, end) with 0 <= start < end <= {n}, the number of tokens")
 
 # %% ../nbs/13_annotations.ipynb #c006
 def annotated(
@@ -41,14 +42,17 @@ def annotated(
 )->dict: # One annotated sentence
     "Check the parts of one sentence and put them together."
     def strings(name, x):
-        if not isinstance(x, list) or not all(isinstance(s, str) for s in x): raise EmbryoError(f"{where}: {name} must be a list of strings, found {str(x)[:60]}")
+        if not isinstance(x, list) or not all(isinstance(s, str) for s in x): raise EmbryoError(f"{where}: {name} must be a list of strings, found {shown(x)}")
+    if not isinstance(text, str): raise EmbryoError(f"{where}: text must be a string, found {shown(text)}")
     strings("tokens", tokens)
     if not tokens: raise EmbryoError(f"{where}: sentence without tokens; leave such sentences out of the file")
+    if not all(t.strip() for t in tokens): raise EmbryoError(f"{where}: token {next(i for i,t in enumerate(tokens) if not t.strip())} is blank; every token needs a character")
     if tags is not None:
         strings("tags", tags)
         if len(tags)!=len(tokens): raise EmbryoError(f"{where}: {len(tags)} tags for {len(tokens)} tokens; there must be one tag per token")
     if targets is None: targets = [dict(span1=[i, i+1], label=t) for i,t in enumerate(tags) if t]
     else: check_spans(where, targets, len(tokens))
+    if odd := [k for k,v in ids.items() if v is not None and type(v) not in (str, int)]: raise EmbryoError(f"{where}: {odd[0]} is {shown(ids[odd[0]])}; expected text or a whole number")
     s = dict(text=text, tokens=tokens, targets=targets)
     if tags is not None: s["tags"] = tags
     return s | {k:v for k,v in ids.items() if v is not None}
@@ -60,7 +64,7 @@ def tree_spans(
     n:int, # Tokens of the sentence
 )->list: # [start, end, label] of each constituent, parents after their children
     "The constituents of a bracketed tree; tags are none."
-    if not isinstance(tree, str): raise EmbryoError(f"{where}: tree must be a bracketed string, found {str(tree)[:60]}")
+    if not isinstance(tree, str): raise EmbryoError(f"{where}: tree must be a bracketed string, found {shown(tree)}")
     out,stack,words = [], [], 0
     for opened,label,word,closed in re.findall(r"(\()([^\s()]*)|([^\s()]+)|(\))", tree):
         if out and not stack: raise EmbryoError(f"{where}: tree is closed after {words} of {n} words, and more follows: {tree[:60]!r}")
@@ -70,7 +74,7 @@ def tree_spans(
         else:
             start,label,leaf = stack.pop()
             if not leaf: out.append([start, words, label])
-    if stack: raise EmbryoError(f"{where}: tree ends with {len(stack)} open brackets, the last of them ({stack[-1][1]}: {tree[:60]!r}")
+    if stack: raise EmbryoError(f"{where}: tree ends with {len(stack)} open brackets, the last of them ({shown(stack[-1][1], quotes=False)}: {tree[:60]!r}")
     if words!=n: raise EmbryoError(f"{where}: tree has {words} words, the sentence {n} tokens")
     if any(i==j for i,j,_ in out): raise EmbryoError(f"{where}: tree has a constituent without words: {tree[:60]!r}")
     return out
@@ -81,11 +85,12 @@ def labelled_spans(
     name:str, # What they are
     spans, # [[start, end, label], ...], end exclusive
     n:int, # Tokens of the sentence
+    kind:type=str, # Of the label
 )->list: # `spans`
     "Refuse spans that are not in the sentence."
-    if not isinstance(spans, list): raise EmbryoError(f"{where}: {name} must be a list of [start, end, label], found {str(spans)[:60]}")
+    if not isinstance(spans, list): raise EmbryoError(f"{where}: {name} must be a list of [start, end, label], found {shown(spans)}")
     for x in spans:
-        if not (isinstance(x, list) and len(x)==3 and all(type(i) is int for i in x[:2]) and 0<=x[0]<x[1]<=n): raise EmbryoError(f"{where}: {name}: {str(x)[:60]} is not [start, end, label] with 0 <= start < end <= {n}")
+        if not (isinstance(x, list) and len(x)==3 and [type(i) for i in x]==[int, int, kind] and 0<=x[0]<x[1]<=n): raise EmbryoError(f"{where}: {name}: {shown(x)} is not [start, end, label] with 0 <= start < end <= {n} and a label that is {'text' if kind is str else 'a whole number'}")
     return spans
 
 # %% ../nbs/13_annotations.ipynb #c011
@@ -99,7 +104,7 @@ def structure(
     if d.get("constituents") is not None: out["constituents"] = labelled_spans(where, "constituents", d["constituents"], n)
     if d.get("srl") is not None:
         for p in d["srl"] if isinstance(d["srl"], list) else [None]:
-            if not isinstance(p, dict) or type(p.get("predicate")) is not int or not 0<=p["predicate"]<n: raise EmbryoError(f"{where}: srl: {str(p)[:60]} is not a predicate; needed: predicate (0 to {n-1}), lemma, roleset, args")
+            if not isinstance(p, dict) or type(p.get("predicate")) is not int or not 0<=p["predicate"]<n: raise EmbryoError(f"{where}: srl: {shown(p)} is not a predicate; needed: predicate (0 to {n-1}), lemma, roleset, args")
             labelled_spans(where, "srl", p.get("args"), n)
         out["srl"] = d["srl"]
     return out
@@ -111,11 +116,11 @@ def sentence_mentions(
     lengths:list, # Tokens of each sentence
 )->list: # For each sentence its [start, end, cluster]
     "Coreference of a document, handed to its sentences."
-    if not isinstance(clusters, list): raise EmbryoError(f"{where}: coref must be a list of clusters, found {str(clusters)[:60]}")
-    ends,out = list(accumulate(lengths)), [[] for _ in lengths]
+    if not isinstance(clusters, list): raise EmbryoError(f"{where}: coref must be a list of clusters, found {shown(clusters)}")
+    ends,out = list(accumulate(lengths)) or [0], [[] for _ in lengths]
     for k,c in enumerate(clusters):
         for m in c if isinstance(c, list) else [c]:
-            if not (isinstance(m, list) and len(m)==2 and all(type(i) is int for i in m) and 0<=m[0]<m[1]<=ends[-1]): raise EmbryoError(f"{where}: coref: {str(m)[:60]} is not [start, end] with 0 <= start < end <= {ends[-1]}")
+            if not (isinstance(m, list) and len(m)==2 and all(type(i) is int for i in m) and 0<=m[0]<m[1]<=ends[-1]): raise EmbryoError(f"{where}: coref: {shown(m)} is not [start, end] with 0 <= start < end <= {ends[-1]}")
             i = bisect_right(ends, m[0])
             base = ends[i]-lengths[i]
             if m[1]>ends[i]: raise EmbryoError(f"{where}: coref: mention {m} runs over the end of a sentence (token {ends[i]})")
@@ -148,7 +153,7 @@ def edge_sentence(
     s = annotated(where, d["text"], d.get("tokens", d["text"].split()), d.get("tags"), d["targets"],
                   doc=d.get("doc", info.get("document_id")), sent_id=d.get("sent_id", info.get("sentence_id")))
     more = structure(where, d|dict(tokens=s["tokens"]))
-    if "mentions" in d: more["mentions"] = labelled_spans(where, "mentions", d["mentions"], len(s["tokens"]))
+    if "mentions" in d: more["mentions"] = labelled_spans(where, "mentions", d["mentions"], len(s["tokens"]), int)
     return s|more
 
 # %% ../nbs/13_annotations.ipynb #c020
@@ -167,7 +172,7 @@ def json_line(
         if not isinstance(s, dict): raise EmbryoError(f"{at}: not a JSON object")
         fields(at, s, KINDS["EWT"])
         out.append(annotated(at, s["text"], s["tokens"], s["xpos"], doc=d.get("doc"), sent_id=s.get("sent_id")) | structure(at, s))
-    clusters = next((d[k] for k in ("coref_ontogum", "coref_gum") if d.get(k)), None)
+    clusters = next((d[k] for k in ("coref_ontogum", "coref_gum") if d.get(k) not in (None, [])), None)
     if clusters is not None:
         for s,m in zip(out, sentence_mentions(where, clusters, [len(s["tokens"]) for s in out])): s["mentions"] = m
     return out
@@ -178,9 +183,9 @@ def json_object(
     line:str, # The line
 )->dict: # Its value
     "Parse one line that must be a JSON object."
-    try: d = json.loads(line)
+    try: d = load_json(line)
     except json.JSONDecodeError as e: raise EmbryoError(f"{where}: not JSON ({e.msg} at column {e.colno}); {ACCEPTED}") from None
-    if not isinstance(d, dict): raise EmbryoError(f"{where}: not a JSON object but {str(d)[:40]!r}; {ACCEPTED}")
+    if not isinstance(d, dict): raise EmbryoError(f"{where}: not a JSON object but {shown(d, 40)}; {ACCEPTED}")
     return d
 
 # %% ../nbs/13_annotations.ipynb #c023
@@ -196,7 +201,7 @@ def read_json_lines(
         d = json_object(where, line)
         if not kind:
             kind = next((k for k,names in KINDS.items() if names[-1] in d), None)
-            if not kind: raise EmbryoError(f"{where}: unknown format, fields {', '.join(d) or 'none'}; {ACCEPTED}")
+            if not kind: raise EmbryoError(f"{where}: unknown format, fields {shown(', '.join(d) or 'none', 200, quotes=False)}; {ACCEPTED}")
         yield from json_line(where, kind, d)
 
 # %% ../nbs/13_annotations.ipynb #c026
@@ -208,11 +213,11 @@ def conll_row(
     rows:list, # The rows of its sentence so far
 )->list: # Its columns
     "Split a line into columns; it must fit the lines before it."
-    c = line.split()
+    c = re.findall(r"[^ \t]+", line)                                                     # a word may hold other blanks
     if len(c)<=FIXED: raise EmbryoError(f"{where}: {len(c)} columns; CoNLL-2012 has at least {FIXED+1}: document, part, word number, word, tag, parse bit, lemma, frame, sense, speaker, name, arguments of each predicate, coreference")
-    if c[2]!=str(len(rows)): raise EmbryoError(f"{where}: word number {c[2]} where {len(rows)} was expected; numbers start at 0 in every sentence and a blank line ends it")
+    if c[2]!=str(len(rows)): raise EmbryoError(f"{where}: word number {shown(c[2], quotes=False)} where {len(rows)} was expected; numbers start at 0 in every sentence and a blank line ends it")
     if rows and len(c)!=len(rows[0]): raise EmbryoError(f"{where}: {len(c)} columns where the sentence began with {len(rows[0])}; all its words have the same columns")
-    if rows and c[:2]!=rows[0][:2]: raise EmbryoError(f"{where}: a word of {'/'.join(c[:2])} in a sentence of {'/'.join(rows[0][:2])}; a blank line ends a sentence")
+    if rows and c[:2]!=rows[0][:2]: raise EmbryoError(f"{where}: a word of {shown('/'.join(c[:2]), quotes=False)} in a sentence of {shown('/'.join(rows[0][:2]), quotes=False)}; a blank line ends a sentence")
     if c[3]=="[WORD]": raise EmbryoError(f"{where}: [WORD] in place of a word; join the skeleton files with OntoNotes first (skeleton2conll)")
     return c
 
@@ -226,13 +231,13 @@ def column_spans(
     opened,out = [], []
     for i,(at,cell) in enumerate(zip(where, cells)):
         m = re.fullmatch(r"((?:\([^()*]+)*)\*(\)*)", cell)
-        if not m: raise EmbryoError(f"{at}: {what} {cell!r}; expected opened labels, one * for the word and closing brackets, as (NP* or *))")
+        if not m: raise EmbryoError(f"{at}: {what} {shown(cell)}; expected opened labels, one * for the word and closing brackets, as (NP* or *))")
         opened += [(i, label) for label in m[1].split("(")[1:]]
         for _ in m[2]:
-            if not opened: raise EmbryoError(f"{at}: {what} {cell!r} closes a bracket that is not open")
+            if not opened: raise EmbryoError(f"{at}: {what} {shown(cell)} closes a bracket that is not open")
             start,label = opened.pop()
             out.append([start, i+1, label])
-    if opened: raise EmbryoError(f"{where[opened[-1][0]]}: {what}: ({opened[-1][1]} is not closed before the sentence ends")
+    if opened: raise EmbryoError(f"{where[opened[-1][0]]}: {what}: ({shown(opened[-1][1], quotes=False)} is not closed before the sentence ends")
     return out
 
 # %% ../nbs/13_annotations.ipynb #c031
@@ -274,12 +279,12 @@ def conll_mentions(
     opened,out = {}, []
     for i,(at,cell) in enumerate(zip(where, cells)):
         for part in [] if cell=="-" else cell.split("|"):
-            m = re.fullmatch(r"(\(?)(\d+)(\)?)", part)
-            if not m or not (m[1] or m[3]): raise EmbryoError(f"{at}: coreference {cell!r}; expected -, or (3, 3) and (3) with | between them")
+            m = re.fullmatch(r"(\(?)([0-9]{1,9})(\)?)", part)
+            if not m or not (m[1] or m[3]): raise EmbryoError(f"{at}: coreference {shown(cell)}; expected -, or (3, 3) and (3) with | between them")
             k = int(m[2])
             if m[1]: opened.setdefault(k, []).append(i)
             if m[3]:
-                if not opened.get(k): raise EmbryoError(f"{at}: coreference {cell!r} closes a mention of cluster {k} that is not open")
+                if not opened.get(k): raise EmbryoError(f"{at}: coreference {shown(cell)} closes a mention of cluster {k} that is not open")
                 out.append([opened[k].pop(), i+1, k])
     for k,starts in opened.items():
         if starts: raise EmbryoError(f"{where[starts[-1]]}: coreference: the mention of cluster {k} is not closed before the sentence ends")
@@ -309,7 +314,10 @@ def read_conll(
             if not begin: raise EmbryoError(f"{at}: a word outside '#begin document' ... '#end document'")
             rows.append(conll_row(at, line, rows)); where.append(at)
             continue
-        if rows: doc.append(conll_sentence(where, rows)); rows,where = [], []
+        if rows:
+            doc.append(conll_sentence(where, rows))
+            if doc[-1]["doc"]!=doc[0]["doc"]: raise EmbryoError(f"{where[0]}: a sentence of {shown(doc[-1]['doc'], quotes=False)} in the document {shown(doc[0]['doc'], quotes=False)}; '#end document' closes a document")
+            rows,where = [], []
         if line.startswith("#begin document"):
             if begin: raise EmbryoError(f"{at}: a document begins before that of line {begin} has ended; '#end document' closes one")
             begin = n
@@ -364,7 +372,7 @@ def edge_fields(
 )->dict: # tags, constituents, srl or mentions
     "What the targets of a sentence say, as a treebank would."
     pairs = [(*t["span1"], *t.get("span2", ()), str(t["label"])) for t in s["targets"]]
-    if task in ("srl", "coref") and any(len(p)!=5 for p in pairs): raise EmbryoError(f"sentence {s['text'][:60]!r}: a target of {task} without span2; it labels a pair of spans")
+    if task in ("srl", "coref") and any(len(p)!=5 for p in pairs): raise EmbryoError(f"sentence {shown(s['text'])}: a target of {task} without span2; it labels a pair of spans")
     if task=="pos": return dict(tags=s["tags"]) if "tags" in s else {}
     if task=="const": return dict(constituents=[list(p) for p in pairs])
     if task=="srl": return dict(srl=[dict(predicate=v, lemma="", roleset="", args=sorted([i, j, l] for v2,_,i,j,l in pairs if v2==v)) for v in sorted({p[0] for p in pairs})])
@@ -417,6 +425,8 @@ def read_split(
     for task,places in EDGE_TASKS.items():
         found = next((f for p in places if (folder/p).is_dir() and (f := split_files(folder/p, split)[0])), None)
         if found: tasks[task] = [s for f in found for s in read(f)]
+        for i,s in enumerate(tasks.get(task, ()) if task in ("srl", "coref") else ()):
+            if any("span2" not in t for t in s["targets"]): raise EmbryoError(f"{' + '.join(map(str, found))}, sentence {i+1}: a target of {task} without span2; it labels a pair of spans")
     if not tasks: raise EmbryoError(f"{folder}: no {split} part; looked for {', '.join(wanted)}, and such files in {', '.join(p for ps in EDGE_TASKS.values() for p in ps)}")
     return join_tasks(tasks)
 

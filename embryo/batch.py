@@ -12,8 +12,8 @@ __all__ = ['WHOLE', 'FLOPS', 'SCORING', 'UPDATE_S', 'STARTUP_S', 'PIECES', 'EVAL
 import ast, fcntl, functools, json, os, re, shutil, signal, subprocess, sys, time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from contextlib import ExitStack
-from .core import EmbryoError, atomic, checkpoint_steps, choose, command, damaged, device, digest, disk_errors, provenance, read_json, read_profile, repo_root, settings, sha256, sweep, write_json
+from contextlib import ExitStack, contextmanager
+from .core import EmbryoError, atomic, checkpoint_steps, choose, command, damaged, device, digest, disk_errors, provenance, read_json, read_profile, repo_root, settings, sha256, shown, sweep, write_json
 from .warm import register_engine, warm
 
 # %% ../nbs/17_batch.ipynb #c005
@@ -202,7 +202,7 @@ class Plan:
         on:str="", # cpu or cuda, for which times are estimated; default: what is there
     ):
         self.p = read_profile(profile)
-        for what,names in (("the profile's name", [self.p.get("profile", "x")]), ("an L1", self.p.get("corpora", {})), ("a series", self.p.get("series", {})), ("a result", self.p.get("results", {}))):
+        for what,names in (("an L1", self.p.get("corpora", {})), ("a series", self.p.get("series", {})), ("a result", self.p.get("results", {}))):
             for k in names:                                                              # they become names of folders
                 if not (isinstance(k, str) and re.fullmatch(r"[\w+][\w .+-]{0,99}", k)): raise EmbryoError(f"{Path(self.p['path']).name}: {k!r} is no name for {what}; expected at most 100 letters, digits, blanks and . + - _, and no dot in front")
         self.name,self.root = self.p.get("profile", Path(self.p["path"]).stem), Path(root or os.environ.get("EMBRYO_OUT") or repo_root())
@@ -216,11 +216,20 @@ class Plan:
         self.data = self.runs/"data" if self.makes_data else Path(data).resolve()
         if not self.makes_data and not self.data.is_dir(): raise EmbryoError(f"{data}: no such data folder; give DATA=/path/to/data in the layout that README.md describes")
         self.nodes = {}
-        for result,spec in self.p.get("results", {}).items(): self._expand(result, dict(spec))
+        for result,spec in self.p.get("results", {}).items():
+            with self._told(f"results.{result}"): self._expand(result, dict(spec))
         self._finish()
         if not self.makes_data and (bad := damaged(self.data, {f for n in self.nodes.values() for f in n.files}, WHOLE)): raise EmbryoError(f"{bad[0]}{f' (and {len(bad)-1} more files)' if bad[1:] else ''}; fetch the data again, or mend the manifest if the file was changed on purpose")
         for n in self.nodes.values(): n.key = digest(code_hash(n.template), n.params, [_file_key(f) for f in n.files], [self.nodes[k].key for k in n.needs])
-        for n in self.nodes.values(): self._estimate(n)
+        for n in self.nodes.values():
+            with self._told(n.name): self._estimate(n)
+
+    @contextmanager
+    def _told(self, section):
+        "What a setting of a wrong kind breaks, in one sentence."
+        try: yield
+        except EmbryoError as e: raise e if Path(self.p["path"]).name in str(e) else EmbryoError(f"{self._where(section)}: {e}") from None
+        except Exception as e: raise EmbryoError(f"{self._where(section)}: a setting that cannot be used ({type(e).__name__}: {shown(' '.join(str(e).split()), 200, quotes=False)})") from e
 
     def _where(self, section): return f"{Path(self.p['path']).name} [{section}]"
 

@@ -9,10 +9,10 @@ __all__ = ['TEXT_ENDINGS', 'L1S', 'KINDS', 'ARTIFICIAL', 'PROGRAMS', 'SEQUENCES'
            'own_function', 'own_lines', 'own_floor', 'make_function', 'l1_files', 'check_l1', 'make']
 
 # %% ../nbs/09_corpora.ipynb #c002
-import inspect, itertools, json, math, runpy, traceback
+import inspect, itertools, json, math, re, runpy, traceback
 from pathlib import Path
 import numpy as np
-from .core import EmbryoError, choose, digest, read_json, read_lines, rng_for, sha256, write_json
+from .core import EmbryoError, choose, digest, load_json, read_lines, read_manifest, rng_for, sha256, shown, write_json
 from .tokenize import N_SPECIALS, SPECIALS, IdCorpus, encode_documents, open_ids, open_tokenizer, pack_ids, save_tokenizer, train_tokenizer
 from .artificial import CHUNK, bigram, flat, floor, iid_floor, nesting, shuffle, unstructured
 
@@ -39,20 +39,15 @@ def stream_text(
     **options, # For a data set: name, split, revision ... of `datasets.load_dataset`
 ): # Iterator of lines (files) or texts (hub)
     "One iterator for local files and hub ids."
-    import datasets
-    datasets.disable_progress_bars()
     if isinstance(source, str):
+        import datasets
+        datasets.disable_progress_bars()
         try: ds = datasets.load_dataset(source, streaming=True, **{"split":"train", **options})
         except (OSError, ValueError, RuntimeError) as e: raise EmbryoError(f"{source}: not a data set that can be read ({type(e).__name__}: {str(e).splitlines()[0][:150]}); give a hub id with a column `text`, or a folder of files") from None
         for ex in ds: yield from ex["text"].split("\n")+[""]                            # a row is a document
         return
     for f in source:
-        ds = datasets.load_dataset("text", data_files=str(f), split="train", streaming=True)
-        try:
-            for part in ds.iter(batch_size=1000): yield from part["text"]
-        except Exception:
-            for _ in read_lines(f): pass                                                 # names file and line of the fault
-            raise
+        for _,line in read_lines(f): yield line
         yield ""                                                                         # a file's end ends its document
 
 # %% ../nbs/09_corpora.ipynb #c007
@@ -135,10 +130,16 @@ def text_bounds(
     pieces:int, # Its length under the tokenizer
 )->dict: # all, text, stderr, kind; empty for text whose maker says nothing
     "Bounds of the masked-LM loss from the manifest, nats per piece."
-    f = Path(data)/"MANIFEST.json"
-    entries = [e for e in read_json(f) if e["name"] in folders] if f.is_file() else []
-    sizes = [sum(x.get("words", 0) for x in e["files"] if ("heldout" in x["path"])==(split=="heldout")) for e in entries]
-    known = [(e["entropy"], n*e["entropy"]["tokens"]/e["entropy"]["words"]/pieces) for e,n in zip(entries, sizes) if "entropy" in e and n]
+    def number(d, key, name):
+        x = d.get(key) if isinstance(d, dict) else None
+        if isinstance(x, bool) or not isinstance(x, (int, float)) or not 0<=x<1e18: raise EmbryoError(f"{Path(data)/'MANIFEST.json'}, entry {name}: {key} is {shown(x)}; expected a number from 0")
+        return x
+    known = []
+    for e in (e for e in read_manifest(data) if e["name"] in folders and "entropy" in e):
+        name,words = e["name"], sum(number(x, "words", e["name"]) for x in e["files"] if "words" in x and ("heldout" in x["path"])==(split=="heldout"))
+        h = {k: number(e["entropy"], k, f"{name}, entropy") for k in ("tokens", "words", "text", "masked_least", "masked_least_stderr")}
+        if words and not h["words"]: raise EmbryoError(f"{Path(data)/'MANIFEST.json'}, entry {name}, entropy: words is 0; expected the words that it was measured on")
+        if words: known.append((h, words*h["tokens"]/h["words"]/pieces))
     total = lambda key: sum(h[key]*share for h,share in known)
     return dict(all=total("masked_least"), stderr=sum((h["masked_least_stderr"]*share)**2 for h,share in known)**.5, text=total("text"), kind="bound") if known else {}
 
@@ -151,12 +152,15 @@ def unigram_law(
     "The English unigram law over the non-special ids."
     table = Path(data)/"unigram"/"english-wordpiece-counts.tsv.gz"
     if table.is_file() and len(tokenizer)==30_000:
-        c = np.zeros(30_000)
+        c,n = np.full(30_000, np.nan), 0
         for n,line in read_lines(table):
             f = line.split("\t")
-            if n==1 and not f[0].isdigit(): continue
-            try: c[int(f[0])] = float(f[2])
-            except (ValueError, IndexError): raise EmbryoError(f"{table}, line {n}: expected id, token, count separated by tabs, with id below 30000") from None
+            if n==1 and f==["id", "token", "count"]: continue
+            if len(f)!=3 or not re.fullmatch("[0-9]{1,5}", f[0]) or int(f[0])>=len(c) or not re.fullmatch("[0-9]{1,15}", f[2]): raise EmbryoError(f"{table}, line {n}: expected id, token, count separated by tabs, with id below 30000 and count a whole number; found {shown(line)}")
+            if c[int(f[0])]>=0: raise EmbryoError(f"{table}, line {n}: the id {int(f[0])} occurs twice; expected each once")
+            c[int(f[0])] = float(f[2])
+        if np.isnan(c).any(): raise EmbryoError(f"{table}, line {n}: ends without the id {int(np.isnan(c).argmax())}; expected the 30,000 ids from 0 to 29999")
+        if not c[N_SPECIALS:].any(): raise EmbryoError(f"{table}, line {n}: every count is 0; expected how often each piece occurs")
     elif not (Path(corpora)/"english"/"train"/"header.json").is_file(): raise EmbryoError(f"{corpora}/english: the Zipf law is counted on English ids, which are not there; make the L1 english first")
     else: c = open_ids(Path(corpora)/"english"/"train").counts().astype(float)
     c = c[N_SPECIALS:]
@@ -192,7 +196,7 @@ def read_programs(
     for f in files:
         for n,line in read_lines(f):
             if not line.strip(): continue
-            try: d = json.loads(line)
+            try: d = load_json(line)
             except json.JSONDecodeError as e: raise EmbryoError(f"{f}, line {n}: not JSON ({e.msg} at column {e.colno}); a line that is cut? expected one object a line, with `tokens` or `text`") from None
             text = next((d[k] for k in ("tokens", "text") if isinstance(d, dict) and isinstance(d.get(k), str)), None)
             if text is None: raise EmbryoError(f"{f}, line {n}: neither `tokens` nor `text` with a string; expected one object a line")
@@ -206,20 +210,28 @@ def read_sequences(
 ): # Iterator of strings of `LETTERS`
     "Chains of residues."
     def checked(s, where):
-        s = s.strip().upper().removesuffix("*")
-        if bad := s.strip(LETTERS) and [c for c in s if c not in LETTERS]: raise EmbryoError(f"{where}: {bad[0]!r} is no residue; accepted are the letters A-Z, and * at the end")
-        return s
+        if bad := re.search("[^A-Za-z]", s.strip().removesuffix("*")): raise EmbryoError(f"{where}: {bad[0]!r} is no residue; accepted are the letters A-Z, and * at the end of a chain")
+        return s.strip().upper()
+    def whole(chain, where): # a chain, from its lines
+        s = "".join(chain)
+        if "*" in s[:-1]: raise EmbryoError(f"{where}: * inside a chain; accepted are the letters A-Z, and * at the end of a chain")
+        if not s.removesuffix("*"): raise EmbryoError(f"{where}: a chain without residues; leave its header out too")
+        return s.removesuffix("*")
     for f in files:
-        chain,table = [], bare(f).endswith(".tsv")
+        chain,named,n = [], 0, 0                                                         # lines of the chain, line of its header
+        if bare(f).endswith(".tsv"):
+            for n,line in read_lines(f):
+                row = line.split("\t")
+                if n==1 and (header := row)[-1].strip()!="sequence": raise EmbryoError(f"{f}, line 1: the header must end with the column `sequence`, found {shown(line.strip())}")
+                if len(row)!=len(header) and line.strip(): raise EmbryoError(f"{f}, line {n}: {len(row)} fields, expected {len(header)}: {shown(', '.join(header), 200, quotes=False)}")
+                if n>1 and line.strip(): yield whole([checked(row[-1], f"{f}, line {n}")], f"{f}, line {n}")
+            continue
         for n,line in read_lines(f):
-            if table:
-                if n==1 and not line.rstrip().endswith("sequence"): raise EmbryoError(f"{f}, line 1: the header must end with the column `sequence`, found {line.strip()[:60]!r}")
-                if n>1 and line.strip(): yield checked(line.rstrip("\n").split("\t")[-1], f"{f}, line {n}")
-            elif line.startswith(">"):
-                if chain: yield "".join(chain)
-                chain = []
+            if line.startswith(">"):
+                if chain or named: yield whole(chain, f"{f}, line {n-1}")
+                chain,named = [], n
             elif line.strip(): chain.append(checked(line, f"{f}, line {n}"))
-        if chain: yield "".join(chain)
+        if chain or named: yield whole(chain, f"{f}, line {n}")
 
 # %% ../nbs/09_corpora.ipynb #c035
 def l1_sources(
@@ -266,6 +278,7 @@ def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
     documents = lambda: read_programs(files) if bare(files[0]).endswith(PROGRAMS) else text_documents(files)
     own = open_tokenizer(_made(Path(out).parent/"tokenizer", digest([sha256(f) for f in files], len(tokenizer), max_mb),
         lambda to: save_tokenizer(train_tokenizer((p for d in some(two_at_least(documents(), path)) for p in d), len(tokenizer), strip_accents=False), to)))
+    if len(own)>len(tokenizer): raise EmbryoError(f"{path}: its letters alone need {len(own)} pieces, and the table has {len(tokenizer)}; no text in it can be packed, expected a larger vocab_size")
     return _with_plateau(pack_ids(encode_documents(mine(some(documents())), own), header, out), out)
 
 # %% ../nbs/09_corpora.ipynb #c036

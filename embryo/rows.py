@@ -7,11 +7,11 @@ __all__ = ['COLUMNS', 'row_frame', 'mean_rows', 'write_rows', 'read_rows', 'fini
            'rescale']
 
 # %% ../nbs/06_rows.ipynb #c002
-import hashlib
+import csv, hashlib
 from pathlib import Path
 import numpy as np, pandas as pd
 from scipy.stats import t as student_t
-from .core import EmbryoError, atomic
+from .core import EmbryoError, atomic, shown
 
 # %% ../nbs/06_rows.ipynb #c005
 COLUMNS = dict(profile="str", family="str", l1="str", seed="Int64", step="Int64", evaluator="str", task="str", split="str", layer="Int64",
@@ -24,7 +24,7 @@ def row_frame(
 )->pd.DataFrame: # The columns of `COLUMNS`, in order
     "Bring measurements into the schema, refusing columns that it does not have."
     df = pd.DataFrame(records).assign(**constants)
-    if unknown := set(df)-set(COLUMNS): raise EmbryoError(f"row_frame: no such columns: {', '.join(sorted(unknown))}; rows have {', '.join(COLUMNS)}")
+    if unknown := set(df)-set(COLUMNS): raise EmbryoError(f"row_frame: no such columns: {shown(', '.join(sorted(map(str, unknown))), 200, quotes=False)}; rows have {', '.join(COLUMNS)}")
     df = df.reindex(columns=list(COLUMNS))
     df["mode"] = df["mode"].fillna("corrected")
     for c,t in COLUMNS.items(): df[c] = df[c].astype("object").where(df[c].notna(), "").astype(str) if t=="str" else df[c].astype(t)
@@ -63,6 +63,15 @@ def write_rows(
 def _seal(df): return hashlib.sha256(pd.util.hash_pandas_object(df, index=False).to_numpy().tobytes()).hexdigest() # Hash of all values
 
 # %% ../nbs/06_rows.ipynb #c014
+def _whole(f):
+    "Refuse a table with a line that is cut; pandas would fill it up."
+    with open(f, newline="", encoding="utf-8") as h:
+        lines = csv.reader(h, strict=True)
+        header = next(lines, [])
+        for row in lines:
+            if row and len(row)!=len(header): raise EmbryoError(f"line {lines.line_num}: {len(row)} fields, expected {len(header)}: {shown(', '.join(header), 200, quotes=False)}")
+    return f
+
 def read_rows(
     path, # A .parquet or .csv file of rows, or a folder: then every rows.parquet below it
 )->pd.DataFrame: # Rows in the schema
@@ -74,12 +83,13 @@ def read_rows(
     for f in files:
         if not f.is_file(): raise EmbryoError(f"{f}: no such file; run the batch first")
         try:
-            df = pd.read_csv(f, keep_default_na=False, na_values={k:[""] for k,t in COLUMNS.items() if t!="str"}) if f.suffix==".csv" else pd.read_parquet(f)
+            df = pd.read_csv(_whole(f), keep_default_na=False, dtype={k:str for k,t in COLUMNS.items() if t=="str"}, na_values={k:[""] for k,t in COLUMNS.items() if t!="str"}) if f.suffix==".csv" else pd.read_parquet(f)
+            if lost := [k for k in COLUMNS if k not in df]: raise EmbryoError(f"no column {', '.join(lost)}; rows have {', '.join(COLUMNS)}")
             seal,df.attrs = df.attrs.get("seal"), {}
             out.append(row_frame(df))
             if seal and seal!=_seal(out[-1]): raise EmbryoError("its rows are not those that were written; delete it and run its notebook again")
         except EmbryoError as e: raise EmbryoError(f"{f}: {e}") from None
-        except Exception as e: raise EmbryoError(f"{f}: not a file of rows ({type(e).__name__}: {str(e).splitlines()[0]}); delete it and run its notebook again") from None
+        except Exception as e: raise EmbryoError(f"{f}: not a file of rows ({type(e).__name__}: {shown(str(e), 200, quotes=False)}); delete it and run its notebook again") from None
     return pd.concat(out, ignore_index=True)
 
 # %% ../nbs/06_rows.ipynb #c017

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, ElectraForPreTraining
 from transformers.utils import logging as hf_logging
-from .core import EmbryoError, atomic, choose, read_json, sha256, write_json
+from .core import EmbryoError, atomic, choose, read_json, sha256, shown, write_json
 from .tokenize import open_tokenizer
 from .models import build, check_config, check_fit
 
@@ -214,12 +214,17 @@ def open_series(
     if isinstance(folder, (list, tuple)) or isinstance(folder, str) and set("{}@")&set(folder) and not Path(folder).is_dir(): return _outside(folder)
     folder = Path(folder)
     if (folder/"series.json").is_file():
-        info = read_json(folder/"series.json")
-        entries,steps = {}, info.pop("steps", None) if isinstance(info, dict) else None
-        if not isinstance(steps, list) or not all(isinstance(e, dict) and "step" in e for e in steps) or any(isinstance(v, str) and re.fullmatch("[0-9a-f]{64}", v) for v in info.values()): # a seal under another name
-            raise EmbryoError(f"{folder}/series.json: is damaged: expected an object whose `steps` each have a `step`; restore it, or delete the folder and make the series again")
-        for e in steps:
-            if type(e["step"]) is not int or e["step"]<0 or {"name", "source"}&set(e): raise EmbryoError(f"{folder}/series.json: step {e['step']!r}{' with a name or source of its own' if {'name', 'source'}&set(e) else ''}; a step is a whole number from 0 and lies in the folder step<number>")
+        info,entries = read_json(folder/"series.json"), {}
+        if not isinstance(info, dict) or not isinstance(info.get("steps"), list) or not info["steps"]: raise EmbryoError(f"{folder}/series.json: lists no step; expected an object with steps, each with step and sha256")
+        if any(isinstance(v, str) and re.fullmatch("[0-9a-f]{64}", v) for v in info.values()): raise EmbryoError(f"{folder}/series.json: is damaged: it has a seal under another name; restore it, or delete the folder and make the series again")
+        for k in ("run", "floor"):
+            if not isinstance(info.get(k) or {}, dict) or k=="run" and k in info and not isinstance(info[k], dict): raise EmbryoError(f"{folder}/series.json: {k} is {shown(info[k])}; expected an object")
+        for i,e in enumerate(info.pop("steps"), 1):
+            where = f"{folder}/series.json, entry {i}"
+            if not (isinstance(e, dict) and type(e.get("step")) is int and e["step"]>=0): raise EmbryoError(f"{where}: {shown(e)}; expected an object whose step is a whole number from 0")
+            if own := {"name", "source"}&set(e): raise EmbryoError(f"{where}: {min(own)}; a step of a series lies in its folder step{e['step']}, expected step, sha256 and facts")
+            for k in ("sha256", "sha256_generator"):
+                if k in e and not (isinstance(e[k], str) and re.fullmatch("[0-9a-f]{64}", e[k])): raise EmbryoError(f"{where}: {k} is {shown(e[k])}; expected 64 hexadecimal digits")
             if e["step"] in entries: raise EmbryoError(f"{folder}/series.json: step {e['step']} is listed twice; remove the wrong entry")
             entries[e["step"]] = e
         return Series(folder, entries, info)

@@ -17,7 +17,7 @@ import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from tqdm import tqdm
 from transformers import AutoModelForQuestionAnswering
-from .core import EmbryoError, device, has_bf16, read_lines, rng_for, seed_for
+from .core import EmbryoError, device, has_bf16, load_json, read_lines, rng_for, seed_for, shown
 from .rows import mean_rows, row_frame
 from .downstream import FinetuneConfig, collate, encode, length_batches, load_body, lr_share, make_optimizer, plan, quiet
 
@@ -42,10 +42,10 @@ def read_answers(
     "The answers of one question, checked against the paragraph."
     none = field(q, "is_impossible", bool, where) if "is_impossible" in q else False     # SQuAD1.1 does not have the field
     found = [(field(a, "text", str, where), field(a, "answer_start", int, where)) for a in field(q, "answers", list, where)]
-    if none and found: raise EmbryoError(f"{where}: it is_impossible and has the answer {found[0][0]!r}; leave one of both out")
+    if none and found: raise EmbryoError(f"{where}: it is_impossible and has the answer {shown(found[0][0])}; leave one of both out")
     if not none and not found: raise EmbryoError(f"{where}: no answer; a question without one has is_impossible true")
     for text,at in found:
-        if not text.strip() or at<0 or context[at:at+len(text)]!=text: raise EmbryoError(f"{where}: the answer {text!r} does not stand at character {at} of its paragraph, where {context[max(0, at):max(0, at)+len(text)]!r} stands; correct answer_start")
+        if not text.strip() or at<0 or context[at:at+len(text)]!=text: raise EmbryoError(f"{where}: the answer {shown(text)} does not stand at character {shown(at)} of its paragraph, where {shown(context[max(0, at):max(0, at)+len(text)])} stands; correct answer_start")
     return found
 
 # %% ../nbs/15b_squad.ipynb #c008
@@ -53,20 +53,22 @@ def read_squad(
     path, # One file in the official format: .json, .json.gz or .json.xz
 )->pd.DataFrame: # One line a question: id, title, question, context, answers (list of texts, empty = none), starts (their first characters)
     "Read a file of SQuAD2.0 (or 1.1)."
-    try: d = json.loads("\n".join(line for _,line in read_lines(path)))
+    try: d = load_json("\n".join(line for _,line in read_lines(path)))
     except json.JSONDecodeError as e: raise EmbryoError(f"{path}, line {e.lineno}, column {e.colno}: not valid JSON ({e.msg}); fetch or make it again") from None
     out = []
     for i,a in enumerate(field(d, "data", list, str(path))):
+        title = field(a, "title", str, f"{path}, article {i}") if isinstance(a, dict) and "title" in a else ""
         for j,p in enumerate(field(a, "paragraphs", list, f"{path}, article {i}")):
             where = f"{path}, article {i}, paragraph {j}"
             context = field(p, "context", str, where)
             for k,q in enumerate(field(p, "qas", list, where)):
                 name = field(q, "id", str, f"{where}, question {k}")
-                found = read_answers(q, context, f"{path}, question {name!r}")
-                out.append((name, str(a.get("title", "")), field(q, "question", str, f"{path}, question {name!r}"), context, [t for t,_ in found], [s for _,s in found]))
+                at = f"{path}, question {shown(name)}"
+                found = read_answers(q, context, at)
+                out.append((name, title, field(q, "question", str, at), context, [t for t,_ in found], [s for _,s in found]))
     if not out: raise EmbryoError(f"{path}: no questions; expected at least one")
     df = pd.DataFrame(out, columns=["id", "title", "question", "context", "answers", "starts"])
-    if (twice := df["id"][df["id"].duplicated()]).size: raise EmbryoError(f"{path}, question {twice.iloc[0]!r}: this id occurs twice; ids are unique")
+    if (twice := df["id"][df["id"].duplicated()]).size: raise EmbryoError(f"{path}, question {shown(twice.iloc[0])}: this id occurs twice; ids are unique")
     return df
 
 # %% ../nbs/15b_squad.ipynb #c011
@@ -84,7 +86,7 @@ def read_squad_folder(
         found = {f.removesuffix(".gz").removesuffix(".xz"): f for p in patterns for f in fnmatch.filter(names, p)}  # a file and its compressed copy count once
         if not found: raise EmbryoError(f"{folder}: no file {' or '.join(patterns)} for the {split} split; found: {', '.join(sorted(names)) or 'nothing'}")
         data[split] = pd.concat([read_squad(folder/found[f]) for f in sorted(found)], ignore_index=True)
-        if (twice := data[split]["id"][data[split]["id"].duplicated()]).size: raise EmbryoError(f"{folder}, question {twice.iloc[0]!r}: two files of the {split} split have it; leave one of them out")
+        if (twice := data[split]["id"][data[split]["id"].duplicated()]).size: raise EmbryoError(f"{folder}, question {shown(twice.iloc[0])}: two files of the {split} split have it; leave one of them out")
     return data
 
 # %% ../nbs/15b_squad.ipynb #c014

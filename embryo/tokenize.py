@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, decoders, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
-from .core import EmbryoError, atomic, digest, read_json, sha256, write_json
+from .core import EmbryoError, atomic, digest, read_json, sha256, shown, write_json
 
 # %% ../nbs/07_tokenize.ipynb #c005
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -147,7 +147,10 @@ def open_ids(
 )->IdCorpus: # Memory-mapped, read-only
     "Open an id file; a damaged or half-written one is refused."
     folder = Path(folder)
-    h = read_json(folder/"header.json")
+    h,known = read_json(folder/"header.json"), dict(n_tokens=int, n_lines=int, vocab_size=int, dtype=str, sha256=str, sha256_offsets=str, maker=str)
+    for k,kind in known.items():
+        if not isinstance(h, dict) or type(h.get(k)) is not kind or kind is int and h[k]<0: raise EmbryoError(f"{folder/'header.json'}: {k} is {shown(h.get(k) if isinstance(h, dict) else h)}; expected {'a whole number' if kind is int else 'text'}; delete the folder and make the corpus again")
+    if h["vocab_size"]>1<<32 or h["dtype"]!=("uint16" if h["vocab_size"]<=1<<16 else "uint32"): raise EmbryoError(f"{folder/'header.json'}: dtype is {shown(h['dtype'])} for a vocabulary of {shown(h['vocab_size'])}; expected uint16 up to 65,536 ids, uint32 above; delete the folder and make the corpus again")
     for k,name,size in (("sha256", "ids.bin", h["n_tokens"]*np.dtype(h["dtype"]).itemsize), ("sha256_offsets", "offsets.bin", 8*(h["n_lines"]+1))):
         f = folder/name
         if not f.is_file() or f.stat().st_size!=size: raise EmbryoError(f"{f}: {f.stat().st_size if f.is_file() else 0} bytes where the header promises {size}; delete the folder and make the corpus again")

@@ -123,7 +123,7 @@ def test_adapter_of_a_model_elsewhere(checkpoint, tmp_path):
     (d/"adapter_config.json").write_text('{"base_model_name_or_path": "someone/else"}')
     for way in both(): refuses("adapter_config.json", way, d)
 
-@pytest.mark.parametrize("entry,said", [(dict(name="../../elsewhere"), "a name or source of its own"), (dict(source="someone/model@step-1"), "a name or source of its own"), (dict(step="../../elsewhere"), "step '../../elsewhere'"), (dict(step=-1), "step -1")], ids=str)
+@pytest.mark.parametrize("entry,said", [(dict(name="../../elsewhere"), "a step of a series lies in its folder"), (dict(source="someone/model@step-1"), "a step of a series lies in its folder"), (dict(step="../../elsewhere"), "whole number from 0"), (dict(step=-1), "whole number from 0")], ids=str)
 def test_series_that_points_elsewhere(checkpoint, tmp_path, entry, said):
     from embryo.series import open_series
     shutil.copytree(checkpoint.parent, tmp_path/"s")
@@ -198,7 +198,7 @@ def test_a_changed_manifest_is_seen(tmp_path):
 def test_packed_line_that_fills_the_memory(tmp_path, monkeypatch, pack, end):
     monkeypatch.setattr("embryo.core.LONGEST", 1000)
     (tmp_path/f"a.txt{end}").write_bytes(pack(b"short\n"+b"0"*10**6))
-    refuses("line 2: more than 1,000 bytes", lambda: list(read_lines(tmp_path/f"a.txt{end}")))
+    refuses("line 2: is longer than 1,000 bytes", lambda: list(read_lines(tmp_path/f"a.txt{end}")))
 
 def test_task_names_that_leave_the_folder(tmp_path):
     from embryo.downstream import find_task
@@ -335,7 +335,7 @@ def test_names_of_a_profile(tmp_path, name):
     key = json.dumps(name)
     for text in (f"profile = {key}\n", f"profile = \"x\"\n[corpora.{key}]\npath = \"a.txt\"\n", f"profile = \"x\"\n[series]\n{key} = \"a/b-1\"\n", f"profile = \"x\"\n[results.{key}]\ntemplate = \"appendix\"\n"):
         (tmp_path/"p.toml").write_text(text+"[data]\nprovider = \"microworld\"\n")
-        refuses("is no name for", Plan, tmp_path/"p.toml", root=tmp_path/"root")
+        refuses("expected the name of a folder" if text.startswith(f"profile = {key}") else "is no name for", Plan, tmp_path/"p.toml", root=tmp_path/"root")
     assert not (tmp_path/"root").exists()
 
 def test_parameters_stay_data():
