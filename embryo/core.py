@@ -46,7 +46,7 @@ def choose(
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise EmbryoError(f"{where+': ' if where else ''}unknown {what} {shown(name)}; {hint}known: {', '.join(known)}")
 
-# %% ../nbs/00_core.ipynb #c010
+# %% ../nbs/00_core.ipynb #c013
 @contextmanager
 def atomic(
     path, # Final file (or folder, with `folder=True`)
@@ -121,7 +121,7 @@ def _remove_orphan(tmp):
     except PermissionError: alive = True
     if not alive: shutil.rmtree(tmp, ignore_errors=True) if tmp.is_dir() else tmp.unlink(missing_ok=True)
 
-# %% ../nbs/00_core.ipynb #c014
+# %% ../nbs/00_core.ipynb #c017
 def command(
     f, # Function with fastcore docments
 ): # The same, as a command line program
