@@ -1,6 +1,7 @@
 import os, subprocess, sys
 from pathlib import Path
 import pytest
+import crash
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -17,12 +18,25 @@ def lab(tmp_path_factory):
     from embryo.toy import toy_lab
     return toy_lab(tmp_path_factory.mktemp("lab")/"lab")
 
+def in_fork(name, args, cwd, out, err):
+    "What a console script does, in a fork of a process that has imported everything."
+    for fd,f in enumerate((os.devnull, out, err)): os.dup2(os.open(f, os.O_RDWR|os.O_CREAT), fd)
+    os.environ["EMBRYO_OUT"] = str(cwd)
+    os.chdir(cwd)
+    crash.command(name, *args)
+
 @pytest.fixture
-def run(tmp_path):
-    "Run one of the project's commands; (exit code, stdout, stderr)."
+def run(tmp_path, tmp_path_factory):
+    "Run one of the project's commands; (exit code, stdout, stderr). With variables of the environment it is a process of its own."
     def f(command, *args, timeout=120, **env):
-        p = subprocess.run([str(BIN/command), *map(str, args)], capture_output=True, text=True, timeout=timeout, cwd=tmp_path, env={**os.environ, "EMBRYO_OUT": str(tmp_path), **env})
-        return p.returncode, p.stdout, p.stderr
+        if env:
+            p = subprocess.run([str(BIN/command), *map(str, args)], capture_output=True, text=True, timeout=timeout, cwd=tmp_path, env={**os.environ, "EMBRYO_OUT": str(tmp_path), **env})
+            return p.returncode, p.stdout, p.stderr
+        said = [tmp_path_factory.mktemp("said")/k for k in ("out", "err")]
+        p = crash.forkserver().Process(target=in_fork, args=(command, args, tmp_path, *map(str, said)))
+        p.start(); p.join(timeout)
+        if p.exitcode is None: p.kill(); raise AssertionError(f"{command} takes more than {timeout} s")
+        return p.exitcode, *(f.read_text() for f in said)
     return f
 
 TINY = """

@@ -7,7 +7,7 @@ undisturbed run's duration, half at a drawn file operation (opening for writing,
 After each kill: whatever has its final name is already final. In the end: the same files with the same content, nothing temporary, no row lost, none twice,
 and nothing that was done before the kill was done again.
 """
-import argparse, hashlib, json, multiprocessing, os, random, re, runpy, shutil, signal, subprocess, sys, tempfile, time, traceback
+import argparse, functools, hashlib, json, multiprocessing, os, random, re, runpy, shutil, signal, subprocess, sys, tempfile, time, traceback
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
@@ -113,15 +113,18 @@ def child(stage, out, operation, seen, log):
     except KeyboardInterrupt: sys.exit(130)
     except ValueError as e: sys.exit(str(e)) if type(e).__name__=="EmbryoError" else traceback.print_exc() or sys.exit(9) # stages that are no commands
 
+@functools.cache
+def forkserver():
+    "Of a process that has everything imported: a second for what otherwise takes six."
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "embryo.batch", "embryo.corpora", "embryo.microworld", "embryo.annotations", "embryo.words", "embryo.downstream", "embryo.squad", "embryo.attention", "embryo.knowledge", "papermill", "execnb.shell", "seaborn", "torch.utils.tensorboard"])
+    return context
+
 class Forked:
     "One run of a stage in a fork."
-    context = None
     def __init__(self, stage, out, operation=0, log=None):
-        if Forked.context is None:
-            Forked.context = multiprocessing.get_context("forkserver")
-            Forked.context.set_forkserver_preload(["torch", "embryo.batch", "embryo.corpora", "embryo.microworld", "embryo.annotations", "embryo.words", "embryo.downstream", "embryo.squad", "embryo.attention", "embryo.knowledge", "papermill", "execnb.shell", "seaborn", "torch.utils.tensorboard"])
-        self.seen,self.log = Forked.context.Value("i", 0, lock=False), Path(log or Path(out)/"log.txt")
-        self.p = Forked.context.Process(target=child, args=(stage, str(out), operation, self.seen, str(self.log)))
+        self.seen,self.log = forkserver().Value("i", 0, lock=False), Path(log or Path(out)/"log.txt")
+        self.p = forkserver().Process(target=child, args=(stage, str(out), operation, self.seen, str(self.log)))
         self.p.start()
     def wait(self, seconds=None): self.p.join(seconds); return self.p.exitcode
     def send(self, s): os.kill(self.p.pid, s)
