@@ -192,10 +192,11 @@ def write_world(
         f"heldout_words={heldout_words!r}, books_words={books_words!r}, probing={probing!r}, tasks={tasks!r}, l1s={l1s!r}; sizes are whole numbers of at least 1, shares lie in (0, 100], the seed is at least 0, and probing has three sizes: train, dev, test")
     made = f"embryo.microworld {VERSION}, {digest(seed, words, heldout_words, books_words, probing, tasks, l1s)}"
     if out.exists() and any(out.iterdir()):
-        try:
-            if (out/"MANIFEST.json").exists() and all(e["sources"][0]["commit"]==made for e in read_manifest(out)) and not damaged(out): return out
-        except (KeyError, IndexError, TypeError): pass
-        raise EmbryoError(f"{out}: not empty and not this micro world (seed {seed}); name a new folder or remove this one first")
+        try: mine = bool(m := read_manifest(out)) and all(e["sources"][0]["commit"]==made for e in m)
+        except (KeyError, IndexError, TypeError): mine = False
+        if not mine: raise EmbryoError(f"{out}: not empty and not this micro world (seed {seed}); name a new folder or remove this one first")
+        if bad := damaged(out): raise EmbryoError(f"{bad[0]}; remove {out}, and the same world will be written again")
+        return out
     with atomic(out, folder=True) as tmp:
         book = FactBook(seed)
         entries = [*text_files(tmp, seed, words, heldout_words, books_words, book), *treebank_files(tmp, seed, probing), *fact_files(tmp, book), *task_files(tmp, seed, tasks), *l1_files(tmp, seed, l1s)]
