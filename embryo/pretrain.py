@@ -22,7 +22,7 @@ from .artificial import SELECT, AS_MASK, AS_RANDOM
 from .rows import row_frame
 from .tokenize import N_SPECIALS, SPECIALS, IdCorpus, open_ids, open_tokenizer
 from .models import Electra, build, check_fit, hidden_at, mlm_head, pair_head
-from .series import Series, open_series, read_state, step_damage, write_state, write_step
+from .series import Series, open_series, read_state, step_damage, usable_states, write_state, write_step
 
 # %% ../nbs/12_pretrain.ipynb #c005
 OBJECTIVES = {"mlm": (), "mlm+sop": ("mlm", "sop"), "mlm+nsp": ("mlm", "nsp"), "rtd": ("generator", "discriminator")} # and the parts of their loss, the masked-LM part first
@@ -483,8 +483,8 @@ def pretrain(
     zero = lambda: dict(loss=torch.zeros((), device=dev), **{f"part_{k}": torch.zeros((), device=dev) for k in names_of and (*names_of, "total")}, count=torch.zeros((), dtype=torch.long, device=dev), wall=torch.zeros((), dtype=torch.float64))
     step,sums = read_state(out, model, opt, upto=min(bad)-1 if bad else None)
     sums = {k: v.to(zero()[k].device) for k,v in sums.items()} or zero()
-    first = step or 0
-    info["steps"] = [e for e in info["steps"] if e["step"]<=first] if step is not None else []
+    first,newest = step or 0, max([-1 if step is None else step, *(usable_states(out) if bad else [])])
+    info["steps"] = [e for e in info["steps"] if e["step"] not in bad]                   # whole steps stay, though the state may be older: the same bytes would come again
     heads = {e["step"] for e in info["steps"]}
     with disk_errors(out): log = _tensorboard(out, first)
     bar = tqdm(total=cfg.steps, initial=first, disable=not progress, unit="step", desc=out.name, mininterval=.5 if sys.stderr.isatty() else 10, leave=False)
@@ -496,14 +496,15 @@ def pretrain(
             loss = dict(train=float(sums["loss"])/n if n else None, **(heldout_loss(model, heldout, cfg, marks) if heldout is not None else {}))
             if names_of and n: loss["train_parts"] = {k: float(sums[f"part_{k}"])/n for k in (*names_of, "total")}
             sums["wall"].fill_(wall0+time.perf_counter()-t0)
-            info["steps"].append(write_step(out, step, model, tokenizer, tokens=tokens_at(cfg, step), loss=loss, wall_s=round(float(sums["wall"]), 2)))
+            info["steps"] = sorted([*info["steps"], write_step(out, step, model, tokenizer, tokens=tokens_at(cfg, step), loss=loss, wall_s=round(float(sums["wall"]), 2))], key=lambda e: e["step"])
             write_json(out/"series.json", info)
             heads.add(step)
             if "heldout" in loss and log: log.add_scalar("loss/heldout", loss["heldout"], step)
-            for k,v in sums.items(): v.zero_() if k!="wall" else None
+        for k,v in sums.items(): v.zero_() if k!="wall" else None                        # means are taken from one checkpoint to the next
         state(step)
 
     def state(step): # Keep what is needed to go on
+        if step<=newest: return                                                          # damaged steps are being made again: what comes after them is there
         sums["wall"].fill_(wall0+time.perf_counter()-t0)
         write_state(out, step, model, opt, sums, keep=[s for i,s in enumerate(plan) if cfg.keep_state_every and i%cfg.keep_state_every==0])
 
@@ -515,9 +516,9 @@ def pretrain(
                 print(f"{out}: stopped at step {step} of {cfg.steps}; start the same command again to go on from here", file=sys.stderr)
                 if asked[0]==signal.SIGTERM: raise SystemExit(143)
                 raise KeyboardInterrupt
-            if step in plan and step not in heads: mark(step)
+            if step in plan: mark(step)
             elif step>first and (step%cfg.state_every==0 or (stop_after and step==first+stop_after)): state(step)
-            if step==cfg.steps or (stop_after and step==first+stop_after): break
+            if heads.issuperset(plan) or (stop_after and step==first+stop_after): break
             batch,loss,parts = training_batch(corpus, cfg, step, marks=marks), 0., {}
             torch.manual_seed(seed_for("dropout", cfg.seed, step))
             for g in opt.param_groups: g["lr"] = lr_at(step, cfg)

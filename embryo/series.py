@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'HUB_FILES', 'tensor_statistics', 'write_step', 'load_checkpoint', 'Series', 'step_damage', 'expand',
-           'step_of', 'fetch_checkpoint', 'open_series', 'write_state', 'read_state']
+           'step_of', 'fetch_checkpoint', 'open_series', 'write_state', 'usable_states', 'read_state']
 
 # %% ../nbs/11_series.ipynb #c002
 import os, re, shutil
@@ -285,22 +285,27 @@ def _unshared(model):
     return out
 
 # %% ../nbs/11_series.ipynb #c035
+def usable_states(
+    folder, # Series folder
+    upto:int=None, # Newest step that is wanted; default: any
+): # Steps from which a run can go on, newest first, each checked when it is asked for
+    "The undamaged states of a series."
+    for step in sorted((int(d.name[4:]) for d in (Path(folder)/"state").glob("step*") if d.name[4:].isdigit() and (upto is None or int(d.name[4:])<=upto)), reverse=True):
+        d = Path(folder)/"state"/f"step{step}"
+        try:
+            if sha256(d/"state.safetensors")==read_json(d/"state.json")["sha256"]: yield step
+        except (EmbryoError, OSError, KeyError): pass
+
+# %% ../nbs/11_series.ipynb #c036
 def read_state(
     folder, # Series folder
     model, optimizer, # To fill in place
     upto:int=None, # Newest state not beyond this step; default: the newest
 ): # (step, {name: tensor}) or (None, {}) when there is no usable state
     "Go back to the newest undamaged state."
-    root = Path(folder)/"state"
-    found = sorted((int(d.name[4:]) for d in root.glob("step*") if d.name[4:].isdigit()), reverse=True) if root.is_dir() else []
-    for step in found:
-        d = root/f"step{step}"
-        if upto is not None and step>upto: continue
-        try:
-            h = read_json(d/"state.json")
-            if sha256(d/"state.safetensors")!=h["sha256"]: continue
-            t = load_file(d/"state.safetensors")
-        except (EmbryoError, OSError, KeyError, SafetensorError): continue
+    for step in usable_states(folder, upto):
+        d = Path(folder)/"state"/f"step{step}"
+        h,t = read_json(d/"state.json"), load_file(d/"state.safetensors")
         model.load_state_dict({k[6:]: v for k,v in t.items() if k.startswith("model.")}, strict=False)
         st = {}
         for k,v in t.items():
