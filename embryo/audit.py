@@ -253,7 +253,7 @@ def audit_series(
     note = lambda step,kind,detail,severity="fault": out.append((step, kind, severity, detail))
     if s.info: out += [(None, "not sealed", "warning", x) for x in unsealed_file(s.folder/"series.json")]
     out += _recorded_order(s)+[(None, "leftover" if v=="warning" else "missing file", v, x) for v,x in leftovers(s)]+[(None, "damaged file", "fault", x) for x in state_damage(s.folder)]
-    for step in tqdm(s.steps, desc=s.folder.name, unit="step", disable=not progress, leave=False):
+    for step in tqdm(s.steps, desc=s.folder.name, unit="step", disable=None if progress else True, leave=False):
         try: folder = s.path(step)
         except EmbryoError as e: note(step, "missing file", str(e)); continue
         if not folder.is_dir(): note(step, "missing file", f"{folder}: no such folder, and series.json lists the step"); continue
@@ -420,7 +420,7 @@ def audit(
     there = Path(str(what)).exists()
     found = things(what) if there else [("series", [str(what)] if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(what)) else what)]
     if not found: raise EmbryoError(f"{what}: nothing here that can be audited; expected a series, checkpoints, an id file, a data folder, rows, a run, or a folder of such")
-    for kind,p in tqdm(found, unit="thing", disable=not progress or len(found)<2, leave=False):
+    for kind,p in tqdm(found, unit="thing", disable=None if progress else True or len(found)<2, leave=False):
         try: yield kind, p, AUDITS[kind](p, **(dict(progress=progress) if kind=="series" else {}))
         except Exception as e:                                                           # a record that is no longer what its reader expects
             if not there: raise

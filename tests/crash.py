@@ -93,7 +93,7 @@ def node(name):
 STAGES = dict(corpus=corpus, pretrain=pretrain, checkpoint=checkpoint, examine=node("examine"), finetune=node("finetune"), batch=None)
 NEEDS = dict(corpus="profile", pretrain="corpora", checkpoint="corpora", examine="series", finetune="series", batch="profile")
 
-def child(stage, out, operation, seen, log):
+def child(stage, out, operation, seen, ready, log):
     "Run a stage; end at a file operation, if one is named; count them."
     os.setpgrp()
     fd = os.open(log, os.O_WRONLY|os.O_CREAT|os.O_APPEND)
@@ -109,6 +109,7 @@ def child(stage, out, operation, seen, log):
         seen.value += 1
         if seen.value==operation: os.kill(os.getpid(), signal.SIGKILL)
     sys.addaudithook(hook)
+    ready.value = 1
     try: STAGES[stage](Path(out))
     except KeyboardInterrupt: sys.exit(130)
     except ValueError as e: sys.exit(str(e)) if type(e).__name__=="EmbryoError" else traceback.print_exc() or sys.exit(9) # stages that are no commands
@@ -123,9 +124,10 @@ def forkserver():
 class Forked:
     "One run of a stage in a fork."
     def __init__(self, stage, out, operation=0, log=None):
-        self.seen,self.log = forkserver().Value("i", 0, lock=False), Path(log or Path(out)/"log.txt")
-        self.p = forkserver().Process(target=child, args=(stage, str(out), operation, self.seen, str(self.log)))
+        self.seen,ready,self.log = forkserver().Value("i", 0, lock=False), forkserver().Value("i", 0, lock=False), Path(log or Path(out)/"log.txt")
+        self.p = forkserver().Process(target=child, args=(stage, str(out), operation, self.seen, ready, str(self.log)))
         self.p.start()
+        while self.p.is_alive() and not ready.value: time.sleep(.002)                    # a signal should find the stage, not its fork
     def wait(self, seconds=None): self.p.join(seconds); return self.p.exitcode
     def send(self, s): os.kill(self.p.pid, s)
 
