@@ -544,12 +544,13 @@ def run_plan(
     plan.save()
     env = dict(os.environ, EMBRYO_PROFILE=str(plan.p["path"]), EMBRYO_DATA="" if plan.makes_data else str(plan.data), EMBRYO_OUT=str(plan.root), OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"), PYTHONWARNINGS="ignore")
     base = [sys.executable, "-m", "snakemake", "--snakefile", str(repo_root()/"Snakefile"), "--directory", str(plan.runs), "--nolock", "--rerun-triggers", "params", "--ignore-incomplete", "--quiet", "rules", "host"]
+    deaf = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)                            # Ctrl-C reaches us, and we end them: no tracebacks of theirs
     with ExitStack() as stack:
         lock = stack.enter_context(open(plan.runs/".lock", "w"))
         try: fcntl.flock(lock, fcntl.LOCK_EX|fcntl.LOCK_NB)                              # inherited by the engine and its jobs: free only when the last of them is gone
         except OSError: raise EmbryoError(f"{plan.runs}: another batch of this profile is running; wait for it, or stop it first") from None
-        warmed = stack.enter_context(warm(env=env, pass_fds=[lock.fileno()])) if not any("--executor" in o for o in options) else ""
-        engine = subprocess.Popen([*base, "--cores", str(cores or os.cpu_count()), *(["--keep-going"] if keep_going else []), *options], env=env|dict(EMBRYO_WARM=str(warmed)), pass_fds=[lock.fileno()])
+        warmed = stack.enter_context(warm(env=env, pass_fds=[lock.fileno()], preexec_fn=deaf)) if not any("--executor" in o for o in options) else ""
+        engine = subprocess.Popen([*base, "--cores", str(cores or os.cpu_count()), *(["--keep-going"] if keep_going else []), *options], env=env|dict(EMBRYO_WARM=str(warmed)), pass_fds=[lock.fileno()], preexec_fn=deaf)
         def stop(signum, frame):                                                         # Ctrl-C or SIGTERM ends every job, so that none goes on alone
             import psutil
             for p in [*psutil.Process(engine.pid).children(recursive=True), engine]: p.terminate()
