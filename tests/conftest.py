@@ -39,40 +39,9 @@ def run(tmp_path, tmp_path_factory):
         return p.exitcode, *(f.read_text() for f in said)
     return f
 
-TINY = """
-profile = "tiny"
-caption = "tiny"
-[data]
-provider = "microworld"
-world = {words = 6000, heldout_words = 1500, books_words = 1500, probing = [40, 20, 20], tasks = 0.03, l1s = 0.01}
-[tokenizer]
-vocab_size = 300
-[corpora.english]
-folders = ["wiki_en", "books_en"]
-[corpora.artificial]
-n_tokens = 20000
-heldout_tokens = 2000
-line = [30, 30]
-[corpora.klingon]
-path = "KLINGON"
-[model.default]
-hidden_size = 32
-num_attention_heads = 2
-num_hidden_layers = 2
-intermediate_size = 64
-positions = 64
-[pretrain.default]
-steps = 6
-batch = 4
-length = 32
-warmup = 2
-save = 3
-heldout_batches = 2
+TINY = 'profile = "tiny"'+crash.SIZES+"""
 [pretrain.english-stage]
 steps = 4
-[finetune.default]
-epochs = 1
-max_length = 64
 [results.p2_table1]
 template = "finetune"
 family = ["roberta"]
@@ -86,6 +55,6 @@ needs = ["p2_table1"]
 @pytest.fixture
 def tiny(tmp_path):
     "A profile that runs in a minute."
-    (tmp_path/"klingon.txt").write_text("\n\n".join(f"nuqneH jup {i%7}\nQapla' jup {i%5} Qapla'" for i in range(400)))
-    (tmp_path/"tiny.toml").write_text(TINY.replace("KLINGON", str(tmp_path/"klingon.txt")))
+    (tmp_path/"klingon.txt").write_text(crash.KLINGON)
+    (tmp_path/"tiny.toml").write_text(TINY)
     return tmp_path/"tiny.toml"

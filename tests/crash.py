@@ -12,9 +12,8 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 NODES = dict(examine="examine/roberta-english-s0-step6", finetune="finetune/roberta-english-s0")
-PROFILE = """
-profile = "crash"
-caption = "crash"
+SIZES = """
+caption = "tiny"
 [data]
 provider = "microworld"
 world = {words = 6000, heldout_words = 1500, books_words = 1500, probing = [40, 20, 20], tasks = 0.03, l1s = 0.01}
@@ -42,13 +41,15 @@ warmup = 2
 save = 3
 state_every = 1
 heldout_batches = 2
+[finetune.default]
+epochs = 1
+max_length = 64
+"""
+PROFILE = 'profile = "crash"'+SIZES+"""
 [pretrain.albert]
 steps = 60
 save = [[5, 30], [10, 60]]
 state_every = 4
-[finetune.default]
-epochs = 1
-max_length = 64
 [examine]
 max_sentences = 10
 [results.p2_table1]
@@ -65,6 +66,7 @@ evaluators = ["reconstruct", "mask_predict"]
 template = "appendix"
 needs = ["p2_table1"]
 """
+KLINGON = "\n\n".join(f"nuqneH jup {i%7}\nQapla' jup {i%5} Qapla'" for i in range(400))
 
 # ---- stages: called in a fork, with the folder that they fill -----------------------------------------------------------------------------------------------
 def command(name, *args):
@@ -182,7 +184,7 @@ class Lab:
     def __init__(self, root):
         self.root = Path(root)
         (self.root/"profile").mkdir(parents=True)
-        (self.root/"profile/klingon.txt").write_text("\n\n".join(f"nuqneH jup {i%7}\nQapla' jup {i%5} Qapla'" for i in range(400)))
+        (self.root/"profile/klingon.txt").write_text(KLINGON)
         (self.root/"profile/crash.toml").write_text(PROFILE)
     def base(self, name):
         if (self.root/name).is_dir(): return self.root/name

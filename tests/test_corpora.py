@@ -27,7 +27,7 @@ def profile(folder, sections="", l1='["none", "zipf", "mine", "palindromes"]'):
     "A profile of toy sizes with a text and a function beside it as L1s."
     (folder/"mine.txt").write_text("\n".join(f"nuqneH jup {i%7}\nQapla' jup {i%5} Qapla'" for i in range(400)))
     (folder/"mine.py").write_text(PALINDROMES)
-    klingon,l1s = '[corpora.klingon]\npath = "KLINGON"\n', '["none", "zipf", "klingon", "zipf+english"]'
+    klingon,l1s = '[corpora.klingon]\npath = "klingon.txt"\n', '["none", "zipf", "klingon", "zipf+english"]'
     assert klingon in TINY and l1s in TINY
     both = '[corpora.mine]\npath = "mine.txt"\n[corpora.palindromes]\nfunction = "mine.py:palindromes"\nhalf = 15\n'
     (folder/"tiny.toml").write_text(TINY.replace(klingon, both+sections).replace(l1s, l1))

@@ -6,6 +6,7 @@ import copy, csv, functools, gzip, io, itertools, json, lzma, math, os, re, reso
 from collections import Counter
 from pathlib import Path
 import numpy as np, pandas as pd, pytest
+from conftest import TINY
 from hypothesis import HealthCheck, given, seed, settings, strategies as st
 from embryo import annotations, core, corpora, downstream, knowledge, rows, series, squad, tokenize
 from embryo.core import EmbryoError
@@ -494,7 +495,7 @@ def some_rows():
 
 HEADER,IDS = packed_ids()
 CSV,PARQUET = some_rows()
-PROFILE = (Path(__file__).parent/"conftest.py").read_text().split('TINY = """\n')[1].split('"""')[0].replace('[corpora.klingon]\npath = "KLINGON"\n', "").replace(', "klingon"', "")+'[examine]\nmax_sentences = 20\n[examine.probe]\nsteps = 3\n[results.p1]\ntemplate = "examine"\nfamily = ["albert"]\nseed = [0]\nstep = "all"\nevaluators = ["reconstruct", "probe"]\n'
+PROFILE = TINY.replace('[corpora.klingon]\npath = "klingon.txt"\n', "").replace(', "klingon"', "")+'[examine]\nmax_sentences = 20\n[examine.probe]\nsteps = 3\n[results.p1]\ntemplate = "examine"\nfamily = ["albert"]\nseed = [0]\nstep = "all"\nevaluators = ["reconstruct", "probe"]\n'
 GLUE = lambda t: lambda d,p: downstream.read_task(d/"glue", t)
 LAMA = {"lama/relations.jsonl": RELATIONS, "lama/TREx/P36.jsonl": FACTS, "lama/TREx/P19.jsonl": FACTS.replace("P36", "P19"), "lama/TREx/P47.jsonl": FACTS.replace("P36", "P47")}
 FORMATS = dict(
