@@ -227,6 +227,7 @@ def harness(lab, stage, kills, seed=0, signals=("KILL",), progress=lambda *a: No
         left = sum(count.values())<kills
         name = rng.choice(signals)
         at_operation = left and operations and name=="KILL" and (stage=="checkpoint" or rng.random()<.5)
+        (out/"log.txt").unlink(missing_ok=True)
         p = start(stage, out, rng.randint(1, operations) if at_operation else 0)
         if left and not at_operation:
             code = p.wait(max(.01, rng.random()*took*1.05))
