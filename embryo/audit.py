@@ -374,7 +374,7 @@ def audit_run(
             run = read_json(folder/"run.json")
             out += [(None, "not sealed", "warning", x) for x in unsealed_file(folder/"run.json")]
             for name,h in run.get("files", {}).items():
-                f = folder/Path(name).name if (folder/Path(name).name).is_file() else Path(name)          # the folder may have been moved
+                f = folder.absolute().parents[2]/name                                        # paths are relative to the profile's folder
                 if not f.is_file(): out.append((None, "missing file", "fault", f"{f}: is listed in run.json and is not there"))
                 elif sha256(f)!=h: out.append((None, "damaged file", "fault", f"{f}: its SHA-256 is not the one in run.json"))
             if not rows.is_file() and not any(str(rows.name) in d for *_,d in out): out.append((None, "missing file", "fault", f"{rows}: is not there, and run.json says that the run is done"))
@@ -391,7 +391,7 @@ def things(
 )->list: # (kind, path): series, ids, data, tokenizer, rows, run
     "What lies in a folder, however deep."
     p = Path(path)
-    if p.is_file(): return [("rows", p)] if p.suffix in (".parquet", ".csv") else []
+    if not p.is_dir(): return [("rows", p)] if p.suffix in (".parquet", ".csv") and p.is_file() else []
     inside = sorted(p.iterdir())
     names = {x.name for x in inside}
     if names&{"header.json", "ids.bin", "offsets.bin"}: return [("ids", p)]
@@ -420,7 +420,7 @@ def audit(
     there = Path(str(what)).exists()
     found = things(what) if there else [("series", [str(what)] if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(what)) else what)]
     if not found: raise EmbryoError(f"{what}: nothing here that can be audited; expected a series, checkpoints, an id file, a data folder, rows, a run, or a folder of such")
-    for kind,p in tqdm(found, unit="thing", disable=None if progress else True or len(found)<2, leave=False):
+    for kind,p in tqdm(found, unit="thing", disable=None if progress and len(found)>1 else True, leave=False):
         try: yield kind, p, AUDITS[kind](p, **(dict(progress=progress) if kind=="series" else {}))
         except Exception as e:                                                           # a record that is no longer what its reader expects
             if not there: raise

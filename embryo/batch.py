@@ -94,24 +94,25 @@ class Node:
     @property
     def rows(self): return self.folder/"rows.parquet"
     def leaves(self)->list: # Files whose SHA-256 run.json keeps
-        return [self.rows, *(Path(self.params[k]) for k in ("table",) if self.params.get(k))]
+        return [self.rows, *(Path(self.params[k]) for k in ("table",) if self.params.get(k)), *(f for f in self.figures() if f.suffix in (".csv", ".md", ".tex"))]
     def figures(self)->list: return sorted(Path(self.params["figures"]).glob(self.name.split("/")[0].split("_")[0]+"_*")) if self.params.get("figures") else [] # Files of figures and tables
     def state(self):
         "done, missing, stale (made from something else) or damaged (what it left is not what it wrote)."
         if not self.rows.is_file(): return "missing"
         try: run = read_json(self.folder/"run.json")
         except EmbryoError: return "stale"
-        return "stale" if run.get("key")!=self.key else "damaged" if _damage(str(self.folder), json.dumps(run), json.dumps(self.params)) else "done"
+        return "stale" if not isinstance(run, dict) or run.get("key")!=self.key else "damaged" if _damage(str(self.folder), json.dumps(run), json.dumps(self.params)) else "done"
 
 @functools.cache
 def _damage(folder, run, params):
     "Sentences about what a node left and is no longer so."
     from embryo.series import open_series, step_damage
     from embryo.tokenize import open_ids, open_tokenizer
-    run,params = json.loads(run), json.loads(params)
-    out = [f"{f}: is not what was written" for f,h in run.get("files", {}).items() if not Path(f).is_file() or sha256(f)!=h]+[f"{f}: is not there" for f in run.get("figures", []) if not Path(f).is_file()]
+    run,params,top = json.loads(run), json.loads(params), Path(folder).parents[2]
+    out = [f"{f}: is not what was written" for f,h in run.get("files", {}).items() if not (top/f).is_file() or sha256(top/f)!=h]+[f"{f}: is not there" for f in run.get("figures", []) if not (top/f).is_file()]
     template,rest = run["name"].split("/", 1)
     try:
+        if template=="world" and not (Path(params["data"])/"MANIFEST.json").is_file(): out.append(f"{params['data']}/MANIFEST.json: is not there")
         if template=="world": out += damaged(params["data"], largest=WHOLE)
         if template=="corpus":
             at = Path(params["corpora"])/params["l1"]
@@ -458,9 +459,7 @@ class Plan:
     def discard_stale(self):
         "Remove the rows of nodes that were made from something else or are damaged, so that the engine makes them again."
         for n in self.nodes.values():
-            if (state := n.state()) in ("stale", "damaged"): n.rows.unlink()
-            if state=="damaged" and n.template in ("world", "corpus"): shutil.rmtree(n.params["data"] if n.template=="world" else Path(n.params["corpora"])/n.params["l1"], ignore_errors=True)  # a series mends itself
-            if state=="damaged" and n.name=="corpus/english": shutil.rmtree(Path(n.params["corpora"])/"tokenizer", ignore_errors=True)
+            if n.state() in ("stale", "damaged"): n.rows.unlink()                        # whoever makes corpora, series and data again sees what is damaged
 
     def assumed(self):
         "What the estimate rests on."
@@ -528,7 +527,7 @@ def _run_node(node, progress, here):
         for root in sorted({str(node.folder.parents[4]), str(repo_root())}, key=len, reverse=True): text = text.replace(root+"/", "")
         with atomic(node.folder.parents[2]/"appendix"/f"{node.template}.ipynb") as f: f.write_text(text)
     os.replace(part, node.folder/"notebook.ipynb")
-    write_json(node.folder/"run.json", dict(name=node.name, key=node.key, files={str(f): sha256(f) for f in node.leaves()}, figures=[str(f) for f in node.figures()], seconds=round(time.perf_counter()-t, 2), **(dict(cpu_s=round(time.process_time()-cpu, 2)) if here else {}), params=node.params, **provenance()))
+    write_json(node.folder/"run.json", dict(name=node.name, key=node.key, files={os.path.relpath(f, node.folder.parents[2]): sha256(f) for f in node.leaves()}, figures=[os.path.relpath(f, node.folder.parents[2]) for f in node.figures()], seconds=round(time.perf_counter()-t, 2), **(dict(cpu_s=round(time.process_time()-cpu, 2)) if here else {}), params=node.params, **provenance()))
     return node.rows
 
 # %% ../nbs/17_batch.ipynb #c041
@@ -539,9 +538,7 @@ def run_plan(
     options=(), # More arguments for Snakemake: an executor, a profile
 )->int: # Snakemake's exit code
     "Make everything that is missing or out of date."
-    plan.discard_stale()
-    sweep(plan.runs)
-    plan.save()
+    with disk_errors(plan.runs): plan.runs.mkdir(parents=True, exist_ok=True)
     env = dict(os.environ, EMBRYO_PROFILE=str(plan.p["path"]), EMBRYO_DATA="" if plan.makes_data else str(plan.data), EMBRYO_OUT=str(plan.root), OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"), PYTHONWARNINGS="ignore")
     base = [sys.executable, "-m", "snakemake", "--snakefile", str(repo_root()/"Snakefile"), "--directory", str(plan.runs), "--nolock", "--rerun-triggers", "params", "--ignore-incomplete", "--quiet", "rules", "host"]
     deaf = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)                            # Ctrl-C reaches us, and we end them: no tracebacks of theirs
@@ -549,17 +546,20 @@ def run_plan(
         lock = stack.enter_context(open(plan.runs/".lock", "w"))
         try: fcntl.flock(lock, fcntl.LOCK_EX|fcntl.LOCK_NB)                              # inherited by the engine and its jobs: free only when the last of them is gone
         except OSError: raise EmbryoError(f"{plan.runs}: another batch of this profile is running; wait for it, or stop it first") from None
+        plan.discard_stale()
+        sweep(plan.runs)
+        plan.save()
         warmed = stack.enter_context(warm(env=env, pass_fds=[lock.fileno()], preexec_fn=deaf)) if not any("--executor" in o for o in options) else ""
         engine = subprocess.Popen([*base, "--cores", str(cores or os.cpu_count()), *(["--keep-going"] if keep_going else []), *options], env=env|dict(EMBRYO_WARM=str(warmed)), pass_fds=[lock.fileno()], preexec_fn=deaf)
-        def stop(signum, frame):                                                         # Ctrl-C or SIGTERM ends every job, so that none goes on alone
-            import psutil
-            for p in [*psutil.Process(engine.pid).children(recursive=True), engine]: p.terminate()
-            try: engine.wait(20)
-            except subprocess.TimeoutExpired: engine.kill()
-            sys.exit(128+signum)
+        def stop(signum, frame): sys.exit(128+signum)
         old = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
         try: return engine.wait()
         finally:
+            if engine.poll() is None:                                                    # Ctrl-C or SIGTERM ends every job, so that none goes on alone
+                import psutil
+                for p in [*psutil.Process(engine.pid).children(recursive=True), engine]: p.terminate()
+                try: engine.wait(20)
+                except subprocess.TimeoutExpired: engine.kill()
             for s,h in old.items(): signal.signal(s, h)
 
 # %% ../nbs/17_batch.ipynb #c042

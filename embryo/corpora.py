@@ -75,13 +75,17 @@ def _current(folder, key):
     except (OSError, ValueError, KeyError, TypeError): return False
 
 # %% ../nbs/09_corpora.ipynb #c013
-def _made(folder, key, make):
-    "Return after `make(folder)` if the folder does not hold this key's content yet."
-    if not _current(folder, key):
-        if Path(folder).exists(): import shutil; shutil.rmtree(folder)
-        make(Path(folder))
-        write_json(Path(folder)/"key.json", dict(key=key))
-    return Path(folder)
+def _made(folder, key, make, check):
+    "What `check(folder)` opens, after `make(folder)` if the folder does not hold this key's content yet, or no longer."
+    folder = Path(folder)
+    for again in (False, True):
+        if again or not _current(folder, key):
+            if folder.exists(): import shutil; shutil.rmtree(folder)
+            make(folder)
+            write_json(folder/"key.json", dict(key=key))
+        try: return check(folder)
+        except EmbryoError:                                                              # damaged since: the same again
+            if again: raise
 
 # %% ../nbs/09_corpora.ipynb #c014
 def english_tokenizer(
@@ -95,7 +99,7 @@ def english_tokenizer(
     files = text_files(data, folders)
     share = int(train_mb*1e6/len(files))                                                 # characters of each file
     def make(folder): save_tokenizer(train_tokenizer((p for f in files for d in read_documents([f], share) for p in d), vocab_size), folder)
-    tok = open_tokenizer(_made(Path(out)/"tokenizer", digest("tokenizer", [sha256(f) for f in files], vocab_size, train_mb, "shared"), make))
+    tok = _made(Path(out)/"tokenizer", digest("tokenizer", [sha256(f) for f in files], vocab_size, train_mb, "shared"), make, open_tokenizer)
     return tok
 
 # %% ../nbs/09_corpora.ipynb #c018
@@ -276,8 +280,8 @@ def make_text(data, out, seed, split, tokenizer, path, max_mb=0, heldout=.02):
         ids = lambda s: np.append(table[np.frombuffer(s.encode(), np.uint8)], SPECIALS.index("</s>"))
         return _with_plateau(pack_ids(((x, np.array([len(x)])) for x in map(ids, mine(some(read_sequences(files))))), dict(header, maker="sequences"), out), out)
     documents = lambda: read_programs(files) if bare(files[0]).endswith(PROGRAMS) else text_documents(files)
-    own = open_tokenizer(_made(Path(out).parent/"tokenizer", digest([sha256(f) for f in files], len(tokenizer), max_mb),
-        lambda to: save_tokenizer(train_tokenizer((p for d in some(two_at_least(documents(), path)) for p in d), len(tokenizer), strip_accents=False), to)))
+    own = _made(Path(out).parent/"tokenizer", digest([sha256(f) for f in files], len(tokenizer), max_mb),
+        lambda to: save_tokenizer(train_tokenizer((p for d in some(two_at_least(documents(), path)) for p in d), len(tokenizer), strip_accents=False), to), open_tokenizer)
     if len(own)>len(tokenizer): raise EmbryoError(f"{path}: its letters alone need {len(own)} pieces, and the table has {len(tokenizer)}; no text in it can be packed, expected a larger vocab_size")
     return _with_plateau(pack_ids(encode_documents(mine(some(documents())), own), header, out), out)
 
@@ -425,5 +429,4 @@ def make(
     named = {k: Path(v).name if k=="function" else v for k,v in params.items() if k not in ("law", "path")}  # a file is known by its content, wherever it lies
     key = digest(name, seed, split, code, named, None if law is None else digest(law.tolist()), [sha256(f) for f in sources], tokenizer.backend_tokenizer.to_str())
     folder = Path(out)/name/split
-    _made(folder, key, lambda to: maker(data, to, seed, split, tokenizer, **params))
-    return open_ids(folder)
+    return _made(folder, key, lambda to: maker(data, to, seed, split, tokenizer, **params), open_ids)

@@ -22,7 +22,7 @@ from .artificial import SELECT, AS_MASK, AS_RANDOM
 from .rows import row_frame
 from .tokenize import N_SPECIALS, SPECIALS, IdCorpus, open_ids, open_tokenizer
 from .models import Electra, build, check_fit, hidden_at, mlm_head, pair_head
-from .series import Series, open_series, read_state, step_damage, usable_states, write_state, write_step
+from .series import Series, open_series, read_index, read_state, step_damage, usable_states, write_state, write_step
 
 # %% ../nbs/12_pretrain.ipynb #c005
 OBJECTIVES = {"mlm": (), "mlm+sop": ("mlm", "sop"), "mlm+nsp": ("mlm", "nsp"), "rtd": ("generator", "discriminator")} # and the parts of their loss, the masked-LM part first
@@ -464,7 +464,7 @@ def pretrain(
     for m in (model.discriminator, model.generator) if isinstance(model, Electra) else (model,): m.config.trained_length = length_at(cfg, 0)  # for those who examine it: beyond, positions are (or, at first, were) random
     info = json.loads(json.dumps(dict(run=run, provenance=provenance(), floor=(corpus if heldout is None else heldout).header.get("floor"), steps=[]), default=str))
     if (out/"series.json").is_file():
-        old = read_json(out/"series.json")
+        old = read_index(out)
         try: _same_run(old.get("run", {}), run, out)
         except EmbryoError:
             if not fresh: raise
@@ -497,7 +497,7 @@ def pretrain(
             if names_of and n: loss["train_parts"] = {k: float(sums[f"part_{k}"])/n for k in (*names_of, "total")}
             sums["wall"].fill_(wall0+time.perf_counter()-t0)
             info["steps"] = sorted([*info["steps"], write_step(out, step, model, tokenizer, tokens=tokens_at(cfg, step), loss=loss, wall_s=round(float(sums["wall"]), 2))], key=lambda e: e["step"])
-            write_json(out/"series.json", info)
+            for f in (out, out/"state"): write_json(f/"series.json", info)                # a second copy, should the first be damaged
             heads.add(step)
             if "heldout" in loss and log: log.add_scalar("loss/heldout", loss["heldout"], step)
         for k,v in sums.items(): v.zero_() if k!="wall" else None                        # means are taken from one checkpoint to the next

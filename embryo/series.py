@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WEIGHTS', 'HUB_FILES', 'tensor_statistics', 'write_step', 'load_checkpoint', 'Series', 'step_damage', 'expand',
-           'step_of', 'fetch_checkpoint', 'open_series', 'write_state', 'usable_states', 'read_state']
+           'step_of', 'fetch_checkpoint', 'open_series', 'write_state', 'read_index', 'usable_states', 'read_state']
 
 # %% ../nbs/11_series.ipynb #c002
 import os, re, shutil
@@ -275,7 +275,7 @@ def write_state(
         groups = [{k: v for k,v in g.items() if k!="params" and isinstance(v, (bool, int, float, str, tuple, list))} for g in opt["param_groups"]] # LAMB counts its steps here
         write_json(tmp/"state.json", dict(step=step, plain=plain, groups=groups, sha256=sha256(tmp/"state.safetensors")))
     for d in root.iterdir():
-        if d!=to and (d.name.startswith(".") or int(d.name.removeprefix("step")) not in keep): shutil.rmtree(d, ignore_errors=True)
+        if d!=to and (d.name.startswith(".") or d.name[4:].isdigit() and int(d.name[4:]) not in keep): shutil.rmtree(d, ignore_errors=True)
 
 def _unshared(model):
     "State dict with each tensor once: tied weights share memory, which safetensors refuses."
@@ -284,7 +284,19 @@ def _unshared(model):
         if v.data_ptr() not in seen or v.numel()==0: out[k] = v; seen.add(v.data_ptr())
     return out
 
-# %% ../nbs/11_series.ipynb #c035
+# %% ../nbs/11_series.ipynb #c036
+def read_index(
+    folder, # Series folder
+)->dict: # What series.json says
+    "Read series.json; from its copy if it is damaged, which then takes its place."
+    try: return read_json(Path(folder)/"series.json")
+    except EmbryoError:
+        if not (copy := Path(folder)/"state"/"series.json").is_file(): raise
+        d = read_json(copy)
+        write_json(Path(folder)/"series.json", d)
+        return d
+
+# %% ../nbs/11_series.ipynb #c037
 def usable_states(
     folder, # Series folder
     upto:int=None, # Newest step that is wanted; default: any
@@ -296,7 +308,7 @@ def usable_states(
             if sha256(d/"state.safetensors")==read_json(d/"state.json")["sha256"]: yield step
         except (EmbryoError, OSError, KeyError): pass
 
-# %% ../nbs/11_series.ipynb #c036
+# %% ../nbs/11_series.ipynb #c038
 def read_state(
     folder, # Series folder
     model, optimizer, # To fill in place

@@ -46,12 +46,12 @@ def serve(
 ): # Until its parent is gone
     "Import, then fork for each request."
     os.environ.setdefault("MPLBACKEND", "agg")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)                                         # Ctrl-C reaches the askers, who pass it on
     parent = os.getppid()
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(f"{path}-"); s.listen(64); s.settimeout(1)
         os.rename(f"{path}-", path)                                                      # there only when it listens
         for m in preload: importlib.import_module(m)                                     # who asks meanwhile waits
-        signal.signal(signal.SIGINT, signal.SIG_IGN)                                     # Ctrl-C reaches the askers, who pass it on
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while os.getppid()==parent:
             try: connection,_ = s.accept()
