@@ -374,7 +374,8 @@ def audit_run(
             run = read_json(folder/"run.json")
             out += [(None, "not sealed", "warning", x) for x in unsealed_file(folder/"run.json")]
             for name,h in run.get("files", {}).items():
-                f = folder.absolute().parents[2]/name                                        # paths are relative to the profile's folder
+                f = folder.absolute().joinpath("../../..", name).resolve()                   # paths are relative to the profile's folder
+                if not f.is_file() and (folder/f.name).is_file(): f = folder/f.name          # the run's folder alone was copied
                 if not f.is_file(): out.append((None, "missing file", "fault", f"{f}: is listed in run.json and is not there"))
                 elif sha256(f)!=h: out.append((None, "damaged file", "fault", f"{f}: its SHA-256 is not the one in run.json"))
             if not rows.is_file() and not any(str(rows.name) in d for *_,d in out): out.append((None, "missing file", "fault", f"{rows}: is not there, and run.json says that the run is done"))
