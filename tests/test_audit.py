@@ -269,7 +269,7 @@ def written(lab, tmp_path_factory):
     shutil.copytree(lab["data"], root/"data")
     df = row_frame([dict(step=i, value=i/7, n=9, stderr=.01) for i in range(200)], family="albert", evaluator="x", task="t", metric="m")
     write_rows(df, root/"run"/"rows.parquet")
-    write_json(root/"run"/"run.json", dict(name="x/y", key="k", files={str(root/"run"/"rows.parquet"): sha256(root/"run"/"rows.parquet")}))
+    write_json(root/"run"/"run.json", dict(name="x/y", key="k", files={"runs/x/y/rows.parquet": sha256(root/"run"/"rows.parquet")}))
     return root
 
 @pytest.mark.parametrize("what,name,look,use", [
