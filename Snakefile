@@ -8,14 +8,14 @@ try: PLAN = Plan(os.environ.get("EMBRYO_PROFILE", "micro"), os.environ.get("EMBR
 except EmbryoError as e: sys.exit(f"Snakefile: {e}")
 
 PLAN_FILE = str(PLAN.save())
-TODO = {n.name for n in PLAN.todo()}                                                     # what is done is not the engine's business: it would run again all that comes after a repair
+MISSING = {n.name for n in PLAN.todo()}                                              # what is done is not the engine's business: it would run again all that comes after a repair
 rows = lambda n: os.path.relpath(PLAN.nodes[n].rows, PLAN.runs)
 
 rule all:
-    input: [rows(n) for n in TODO]
+    input: [rows(n) for n in MISSING]
 
 rule node:
-    input: lambda w: [rows(k) for k in PLAN.nodes[w.node].needs if k in TODO]
+    input: lambda w: [rows(k) for k in PLAN.nodes[w.node].needs if k in MISSING]
     output: "runs/{node}/rows.parquet"
     params: key=lambda w: PLAN.nodes[w.node].key
     resources: mem_mb=lambda w: PLAN.nodes[w.node].cost["memory_mb"], runtime=lambda w: max(10, int(PLAN.nodes[w.node].cost["seconds"]/20))
