@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['WHOLE', 'FLOPS', 'SCORING', 'UPDATE_S', 'STARTUP_S', 'PIECES', 'EVALUATORS', 'PROBING', 'PART', 'resolve',
-           'template_path', 'code_hash', 'template_parameters', 'check_parameters', 'Node', 'body_flops',
-           'training_flops', 'weights', 'Plan', 'run_node', 'run_plan', 'run_one', 'embryo_plan', 'embryo_run',
-           'embryo_figures', 'embryo_corpus', 'embryo_pretrain', 'embryo_examine', 'embryo_finetune']
+           'template_path', 'code_hash', 'template_parameters', 'check_parameters', 'Node', 'weights', 'Plan',
+           'run_node', 'run_plan', 'run_one', 'embryo_plan', 'embryo_run', 'embryo_figures', 'embryo_corpus',
+           'embryo_pretrain', 'embryo_examine', 'embryo_finetune']
 
 # %% ../nbs/17_batch.ipynb #c002
 import ast, fcntl, functools, json, os, re, shutil, signal, subprocess, sys, time
@@ -39,7 +39,7 @@ def _tree(source):
 def _imports(source): return {m for m in re.findall(r"^\s*from (?:embryo)?\.(\w+) import", source, re.M)}
 
 # %% ../nbs/17_batch.ipynb #c009
-def template_path(name): return repo_root()/"nbs"/("appendix" if name.startswith(("p1", "p2")) else "experiments")/f"{name}.ipynb" # Notebook of a template
+def template_path(name): return repo_root()/"nbs"/("appendix" if name.startswith(("p1", "p2", "x_")) else "experiments")/f"{name}.ipynb" # Notebook of a template
 
 @functools.cache
 def code_hash(
@@ -118,8 +118,8 @@ def _damage(folder, run, params):
             at = Path(params["corpora"])/params["l1"]
             for split in ("train", "heldout"): open_ids(at/split, verify=all(f.stat().st_size<WHOLE for f in (at/split).glob("*.bin")))
             for d in (at/"tokenizer", at.parent/"tokenizer"): d.is_dir() and open_tokenizer(d)
-        if template in ("pretrain", "transplant"):
-            s = open_series(Path(params["series"])/(rest if template=="pretrain" else "{family}-{l1}+{arm}-s{seed}".format(**params)))
+        if template in ("pretrain", "chain", "transplant"):
+            s = open_series(Path(params["series"])/(rest if template!="transplant" else "{family}-{l1}+{arm}-s{seed}".format(**params)))
             out += [x for k in s.steps for x in step_damage(s.path(k), s.entries[k], largest=WHOLE)]
     except EmbryoError as e: out.append(str(e))
     return out
@@ -132,44 +132,7 @@ SCORING = dict(cpu=7e10, cuda=3e13)   # the same in fp32, in which every score i
 UPDATE_S = dict(cpu=0., cuda=.0015)   # seconds that one layer of one update takes at least, however small the batch: launching its kernels (assumed)
 STARTUP_S = 7. # seconds until a notebook's kernel has its imports (measured on 2 CPU cores)
 
-@functools.cache
-def _defaults(family):
-    from embryo.models import FAMILIES
-    return FAMILIES[family][0]().to_dict()
-
-def _shape(model, family):
-    "Width, layers, inner width and width of the embedding table; what a profile leaves out is the family's default."
-    m = {**_defaults(family), **model}
-    return m["hidden_size"], m["num_hidden_layers"], m["intermediate_size"], m["embedding_size"] if family=="albert" else m["hidden_size"] 
-
 # %% ../nbs/17_batch.ipynb #c019
-def body_flops(
-    model:dict, # Fields of the transformers config
-    length:int, # Positions
-    family:str="roberta", # Gives the fields that are not there
-    scored:float=1., # Share of positions whose last hidden state is wanted
-)->float: # Operations of one forward pass, per token, without the vocabulary head
-    "Multiply-adds x 2 of the transformer body."
-    D,L,I,_ = _shape(model, family)
-    behind = 2*D*D+2*D*I+2*length*D                                                      # queries, output, feed-forward, attention; before it: keys and values
-    return 2*(L*2*D*D+(L-1+scored)*behind)
-
-# %% ../nbs/17_batch.ipynb #c020
-def training_flops(
-    model:dict, # Fields of the transformers config
-    family:str, # albert, bert, electra or roberta
-    vocab:int, # Rows of the embedding table
-    length:int, # Positions
-    scored:float=.15, # Share of positions that are asked for; 1 = the head everywhere, as most trainers apply it
-)->float: # Operations of pretraining, per token
-    "Forward and backward pass of the masked language model; of ELECTRA's generator, and its discriminator at every position."
-    D,_,_,E = _shape(model, family)
-    if family!="electra": return 3*(body_flops(model, length, family, scored)+scored*2*(D*E+vocab*E))
-    from embryo.models import FAMILIES, generator_config
-    small = generator_config(FAMILIES[family][0](**{k: v for k,v in model.items() if k!="positions"}), 1/3).to_dict()
-    return training_flops(small, "roberta", vocab, length, scored)+3*body_flops(model, length, family)
-
-# %% ../nbs/17_batch.ipynb #c021
 def weights(
     model:dict, # Fields of the transformers config
     family:str, # albert, bert, electra (both models) or roberta
@@ -185,14 +148,14 @@ def _weights(model, family, vocab, positions):
     from embryo.models import build
     with torch.device("meta"): return sum(p.numel() for p in build(family, vocab, positions=positions, **json.loads(model)).parameters())
 
-# %% ../nbs/17_batch.ipynb #c025
+# %% ../nbs/17_batch.ipynb #c023
 PIECES = {"CoLA":11, "SST-2":13, "STS-B":29, "RTE":66, "MRPC":54, "QQP":31, "QNLI":57, "MNLI":40, "SQuAD2.0":180} # mean length of an input, <s> and </s> included (measured; SQuAD: windows)
 
-# %% ../nbs/17_batch.ipynb #c027
+# %% ../nbs/17_batch.ipynb #c025
 EVALUATORS = dict(reconstruct=(25, 0), mask_predict=(600, 0), probe=(0, 1_500_000), attention=(30, 0), knowledge=(0, 250_000)) # tokens: per sentence, in all (counted on GUM and LAMA)
 PROBING = dict(pos="probing_gum", const="probing_gum", coref="probing_gum", srl="probing_ewt") # task of edge probing -> folder of the data
 
-# %% ../nbs/17_batch.ipynb #c028
+# %% ../nbs/17_batch.ipynb #c026
 class Plan:
     "All nodes of a profile, in an order in which they can run."
     def __init__(self,
@@ -237,7 +200,7 @@ class Plan:
     def _add(self, name, params, needs=(), files=()):
         template,rest = name.split("/", 1)
         params = json.loads(json.dumps(dict(params, profile=self.name, caption=self.p.get("caption", "")), default=str))
-        if template in ("corpus", "pretrain", "transplant"): params["code"] = code_hash(template)      # corpora and series remember it: changed code makes them again
+        if template in ("corpus", "pretrain", "chain", "transplant"): params["code"] = code_hash(template)      # corpora and series remember it: changed code makes them again
         check_parameters(template, params)
         if name not in self.nodes: self.nodes[name] = Node(name, params, list(needs), [Path(f) for f in files], self.runs/"runs"/template/rest); return name
         n = self.nodes[name]                                                             # results may ask one model for different tasks: one node does them all
@@ -277,13 +240,15 @@ class Plan:
         return self._add(f"corpus/{l1}", dict(l1=l1, data=self.data, corpora=self.runs/"corpora", maker=spec, tokenizer=dict(self.p.get("tokenizer", {}), folders=folders)), needs, files)
 
     def pretrain(self, family, l1, seed):
-        "The node that pretrains one model, or transplants one: l1+arm."
+        "The node that pretrains one model on an L1 or through a chain of them, or transplants one: l1+arm."
         from embryo.models import FAMILIES
+        from embryo.nursery import is_chain
         from embryo.pretrain import PretrainConfig
-        from embryo.transplant import ARM
         choose("family", family, FAMILIES, where=self._where("results"))
-        if ARM in l1: return self.transplant(family, *l1.rsplit(ARM, 1), seed)
         if not isinstance(seed, int) or seed<0: raise EmbryoError(f"{self._where('results')}: seed {seed!r}; expected whole numbers from 0")
+        source,arm = self.grown(l1)
+        if arm: return self.transplant(family, source, arm, seed)
+        if is_chain(l1): return self.chain(family, l1, seed)
         training = dict(resolve(self.p, "pretrain", "default", family, l1, f"{family}-{l1}"), seed=seed)
         settings(PretrainConfig, training, where=self._where(f"pretrain.{family}-{l1}"))
         for k in resolve(self.p, "model", "default", family): choose("setting", k, ["positions", *vars(FAMILIES[family][0]())], where=self._where(f"model.{family}"))
@@ -291,6 +256,32 @@ class Plan:
         corpus = "english" if l1=="none" else l1
         return self._add(f"pretrain/{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed, corpora=self.runs/"corpora", series=self.runs/"series",
             model=resolve(self.p, "model", "default", family), training=training), [self.corpus(corpus)])
+
+    def grown(self, l1):
+        "An L1 or a chain, and the transplant behind it: (l1, arm or nothing)."
+        from embryo.nursery import NEXT
+        from embryo.transplant import ARM
+        return l1.rsplit(ARM, 1) if ARM in l1.split(NEXT)[-1] else (l1, "")
+
+    def chain(self, family, l1, seed):
+        "The node that trains one model through a chain; what it shares with other chains is a node of its own."
+        from embryo.models import FAMILIES
+        from embryo.nursery import before, chain_name, read_chain, stay_config
+        stays = read_chain(l1)
+        model,trainings = resolve(self.p, "model", "default", family), []
+        for i,stay in enumerate(stays):
+            training = dict(resolve(self.p, "pretrain", "default", family, "chain", f"chain-{stay.l1}"), seed=seed)
+            for v in stay.variants:
+                spec = self.p.get("variants", {})[choose("variant", v, self.p.get("variants", {}), where=self._where("results"))]
+                for k in spec: choose("key", k, ("model", "pretrain"), where=self._where(f"variants.{v}"))
+                if i and spec.get("model"): raise EmbryoError(f"{self._where(f'variants.{v}')}: changes the model, which is built for the first stay of {l1}; write ~{v} there")
+                model.update(spec.get("model", {})); training.update(spec.get("pretrain", {}))
+            stay_config(stay, training, seed)
+            trainings.append(training)
+        for k in model: choose("setting", k, ["positions", *vars(FAMILIES[family][0]())], where=self._where(f"model.{family}"))
+        name,shared = chain_name(stays), before(stays)
+        return self._add(f"chain/{family}-{name}-s{seed}", dict(family=family, l1=name, seed=seed, corpora=self.runs/"corpora", series=self.runs/"series", model=model, stages=trainings),
+            list(dict.fromkeys([*(self.corpus(s.l1) for s in stays), *([self.chain(family, chain_name(shared), seed)] if shared else [])])))
 
     def stage(self, family):
         "Settings of the English stage: those of pretraining, and the section pretrain.english-stage."
@@ -307,10 +298,15 @@ class Plan:
 
     def steps(self, family, l1, spec):
         "Checkpoints that a series will have: all, or the last."
-        from embryo.transplant import ARM, STAGE
-        source,_,arm = l1.rpartition(ARM)
-        if source and arm!=STAGE: return self.steps(family, source, "last")
-        t = self.stage(family) if source else resolve(self.p, "pretrain", "default", family, l1, f"{family}-{l1}")
+        from embryo.nursery import is_chain, read_chain, stay_config
+        from embryo.transplant import STAGE
+        source,arm = self.grown(l1)
+        if arm and arm!=STAGE: return self.steps(family, source, "last")
+        if is_chain(l1) and not arm:
+            made,q = [0], self.nodes[self.chain(family, l1, 0)].params
+            for c in (stay_config(s, t, 0) for s,t in zip(read_chain(l1), q["stages"])): made += [made[-1]+k for k in checkpoint_steps(c.save, c.steps)[1:]]
+            return made[-1:] if spec=="last" else made
+        t = self.stage(family) if arm else resolve(self.p, "pretrain", "default", family, l1, f"{family}-{l1}")
         made = checkpoint_steps(t.get("save", 20_000), t.get("steps", 200_000)) if l1!="none" else [0]
         return made[-1:] if spec=="last" else made
 
@@ -351,8 +347,9 @@ class Plan:
         return self._add(f"finetune/{name}", dict(which, glue=self.data/"glue", squad=self.data/"squad2", tasks=list(tasks), intermediate=first, finetuning=conf), needs, files)
 
     def _expand(self, result, spec):
-        from embryo.series import open_series
-        template = choose("template", spec.pop("template", "?"), ("examine", "finetune", "appendix"), where=self._where(f"results.{result}"))
+        from embryo.nursery import chain_name, is_chain, read_chain
+        from embryo.series import expand, open_series
+        template = choose("template", spec.pop("template", "?"), ("examine", "finetune", "chain", "appendix"), where=self._where(f"results.{result}"))
         if template=="appendix":
             sources = spec.pop("needs", self.results())
             unknown = [s for s in sources if s not in self.results()]
@@ -360,6 +357,13 @@ class Plan:
             self._tables.append(result)
             return
         family,l1s,seeds = (spec.pop(k) if isinstance(spec.get(k), list) else [spec.pop(k, d)] for k,d in (("family", "roberta"), ("l1", "english"), ("seed", 0)))
+        l1s = [x for l in l1s for x in expand(l)]                                         # {zipf,nesting-zipf}:5M,english:10M~{a,b}: four chains
+        l1s = list(dict.fromkeys(chain_name(read_chain(l)) if is_chain(l) and not self.grown(l)[1] else l for l in l1s))
+        if template=="chain":
+            for k in spec: choose("key", k, (), where=self._where(f"results.{result}"))
+            if plain := [l for l in l1s if not is_chain(l)]: raise EmbryoError(f"{self._where(f'results.{result}')}: {plain[0]!r} is no chain; expected L1:budget, L1:budget, ...")
+            self._of[result] = [self.pretrain(f, l1, seed) for f in family for l1 in l1s for seed in seeds]
+            return
         out = []
         for f in family:
             for l1 in l1s:
@@ -416,16 +420,21 @@ class Plan:
         seconds,memory,disk,world = 0., 700., 1., self.p.get("data", {}).get("world", {})
         if n.template=="world": seconds,disk = sum(world.get(k, 0) for k in ("words", "heldout_words", "books_words"))/1e5, 14.
         elif n.template=="corpus": seconds,disk = self._corpus_cost(q["l1"], q["maker"])
-        elif n.template in ("pretrain", "transplant", "examine", "finetune"):
+        elif n.template in ("pretrain", "chain", "transplant", "examine", "finetune"):
+            from embryo.models import body_flops, shape, training_flops
             from embryo.pretrain import PretrainConfig, longest, phases
+            from embryo.nursery import is_chain, read_chain, stay_config
             from embryo.transplant import ARM
-            family,pre = q["family"], (self.nodes[f"pretrain/{q['family']}-{q['l1'].split(ARM)[0]}-s{q['seed']}"].params if not q.get("source") else dict(model={}, training={}))
+            l1 = self.grown(q["l1"])[0]
+            l1 = l1 if is_chain(l1) else l1.split(ARM)[0]
+            family,pre = q["family"], (self.nodes[f"{'chain' if is_chain(l1) else 'pretrain'}/{q['family']}-{l1}-s{q['seed']}"].params if not q.get("source") else dict(model={}, training={}))
+            if is_chain(l1): pre = dict(pre, training=asdict(stay_config(read_chain(l1)[-1], pre["stages"][-1], 0)))  # what it shares with other chains is another node
             if q.get("source"): family = "bert"                                              # what others made is taken to be as large as BERT-base
             m,t,V = pre["model"], settings(PretrainConfig, q.get("training") or pre["training"]), self.p.get("tokenizer", {}).get("vocab_size", 30_000)
-            (D,L,*_),W = _shape(m, family), weights(m, family, V, m.get("positions", longest(t)))
+            (D,L,*_),W = shape(m, family), weights(m, family, V, m.get("positions", longest(t)))
             def needs(batch, length, head=0.): return (16*W+batch*length*(64*D*L+12*head*V))/2**20 # weights, gradients and moments; what the backward pass needs; logits
             if n.template=="transplant" and not q["training"]: disk = 4*W/2**20
-            elif n.template in ("pretrain", "transplant"):
+            elif n.template in ("pretrain", "chain", "transplant"):
                 seconds = sum((b-a)*max(t.batch*l*training_flops(m, family, V, l)/FLOPS[on], L*UPDATE_S[on]) for l,a,b in phases(t))
                 made = checkpoint_steps(t.save, t.steps)
                 states = max(1, len(made[::t.keep_state_every])) if t.keep_state_every else 1
@@ -475,7 +484,7 @@ class Plan:
         total = f"{len(todo)} of {len(self.nodes)} nodes to run, about {f'{seconds/3600:,.1f} GPU-hours' if self.on=='cuda' else _hms(seconds)+' on one CPU core'}, {_size(disk)} of disk, at most {_size(max([n.cost['memory_mb'] for n in todo], default=0))} of memory each"
         return "\n".join([f"{'state':8s} {'time':>9s} {'memory':>9s} {'disk':>11s}  node", *lines, *(f"estimate: {a}" for a in self.assumed()), total])
 
-# %% ../nbs/17_batch.ipynb #c029
+# %% ../nbs/17_batch.ipynb #c027
 def _hms(s): return f"{s/3600:,.1f} h" if s>=3600 else f"{s/60:.0f} min" if s>=90 else f"{s:.0f} s"
 
 def _size(mb): return f"{mb/1024:,.0f} GB" if mb>=10_000 else f"{mb:,.0f} MB"
@@ -486,13 +495,13 @@ def _file_key(f):
     s = Path(f).stat() if Path(f).is_file() else None
     return [str(f), s and (sha256(f) if s.st_size<1<<28 else [s.st_size, s.st_mtime_ns])]
 
-# %% ../nbs/17_batch.ipynb #c038
+# %% ../nbs/17_batch.ipynb #c036
 def _kernel():
     "The project's own kernel, which `make` installs; elsewhere the environment's python3."
     from jupyter_client.kernelspec import KernelSpecManager
     return "embryo" if "embryo" in KernelSpecManager().find_kernel_specs() else "python3"
 
-# %% ../nbs/17_batch.ipynb #c039
+# %% ../nbs/17_batch.ipynb #c037
 def run_node(
     node:Node, # What to run
     progress:bool=False, # papermill's bar over cells
@@ -530,7 +539,7 @@ def _run_node(node, progress, here):
     write_json(node.folder/"run.json", dict(name=node.name, key=node.key, files={os.path.relpath(f, node.folder.parents[2]): sha256(f) for f in node.leaves()}, figures=[os.path.relpath(f, node.folder.parents[2]) for f in node.figures()], seconds=round(time.perf_counter()-t, 2), **(dict(cpu_s=round(time.process_time()-cpu, 2)) if here else {}), params=node.params, **provenance()))
     return node.rows
 
-# %% ../nbs/17_batch.ipynb #c041
+# %% ../nbs/17_batch.ipynb #c039
 def run_plan(
     plan:Plan, # What to make
     cores:int=0, # Jobs at a time; 0 = one for each CPU core
@@ -562,7 +571,7 @@ def run_plan(
                 except subprocess.TimeoutExpired: engine.kill()
             for s,h in old.items(): signal.signal(s, h)
 
-# %% ../nbs/17_batch.ipynb #c042
+# %% ../nbs/17_batch.ipynb #c040
 def run_one(
     plan:str, # plan.json of the batch
     node:str, # Name of a node
@@ -576,7 +585,7 @@ def run_one(
         print(f"{node} ({_hms(time.perf_counter()-t)})", flush=True)
     except EmbryoError as e: sys.exit(str(e))
 
-# %% ../nbs/17_batch.ipynb #c044
+# %% ../nbs/17_batch.ipynb #c042
 @command
 def embryo_plan(
     profile:str="micro", # micro, open, day, paper, or the path of a profile
@@ -586,7 +595,7 @@ def embryo_plan(
     "Print every node of a profile, what is done, and what the rest will take in time, memory and disk."
     print(Plan(profile, data, dry=True, on=device))
 
-# %% ../nbs/17_batch.ipynb #c045
+# %% ../nbs/17_batch.ipynb #c043
 @command
 def embryo_run(
     profile:str="micro", # micro, open, or the path of a profile
@@ -604,7 +613,7 @@ def embryo_run(
         sys.exit(2 if failed and all('"ename": "EmbryoError"' in (plan.nodes[n].folder/"failed.ipynb").read_text() for n in failed) else code)
     print(f"rows: {plan.runs/'rows.csv'}   figures: {plan.root/'figures'/plan.name}   to read: {plan.runs/'appendix'}")
 
-# %% ../nbs/17_batch.ipynb #c047
+# %% ../nbs/17_batch.ipynb #c045
 @command
 def embryo_figures(
     profile:str="micro", # micro, open, or the path of a profile
@@ -620,7 +629,7 @@ def embryo_figures(
         run_node(Node(f"{result}/appendix", dict(rows=str(rows), runs=str(runs/"runs"), figures=str(root/"figures"/name), profile=name, caption=p.get("caption", "")), [], [], runs/"runs"/result/"redrawn"))
     print(f"figures: {root/'figures'/name}   to read: {runs/'appendix'}")
 
-# %% ../nbs/17_batch.ipynb #c048
+# %% ../nbs/17_batch.ipynb #c046
 def _one(profile, data, name, add):
     "Run one node in this process's batch, and first what it needs and is not done."
     plan = Plan(profile, data)
@@ -633,7 +642,7 @@ def _one(profile, data, name, add):
             run_node(n, progress=True, here=True)
     print(plan.nodes[target].rows)
 
-# %% ../nbs/17_batch.ipynb #c049
+# %% ../nbs/17_batch.ipynb #c047
 @command
 def embryo_corpus(
     l1:str, # Name of an L1: english, uniform, zipf, nesting-uniform, nesting-zipf, or one that the profile declares
@@ -643,7 +652,7 @@ def embryo_corpus(
     "Make one L1: ids on disk, its statistics and its floor."
     _one(profile, data, l1, lambda p: p.corpus(l1))
 
-# %% ../nbs/17_batch.ipynb #c050
+# %% ../nbs/17_batch.ipynb #c048
 @command
 def embryo_pretrain(
     family:str="roberta", # albert, bert, electra or roberta
@@ -655,7 +664,7 @@ def embryo_pretrain(
     "Pretrain one model and keep its checkpoint series; goes on where it was stopped."
     _one(profile, data, l1, lambda p: p.pretrain(family, l1, seed))
 
-# %% ../nbs/17_batch.ipynb #c051
+# %% ../nbs/17_batch.ipynb #c049
 @command
 def embryo_examine(
     series:str, # A series: our folder, a folder of checkpoints named ...<step>, or hub ids in braces (owner/name-step_{0,20,40}k)
@@ -692,7 +701,7 @@ def embryo_examine(
         rows += [ways[e]().assign(step=k, family=family, l1=l1, seed=seed) for e in asked]
     print(write_rows(pd.concat(rows), out))
 
-# %% ../nbs/17_batch.ipynb #c052
+# %% ../nbs/17_batch.ipynb #c050
 @command
 def embryo_finetune(
     checkpoint:str, # Checkpoint folder in transformers' format

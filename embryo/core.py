@@ -331,7 +331,7 @@ def profiles()->dict: # {name: path}
     return {p.stem: p for p in sorted((repo_root()/"nbs"/"profiles").glob("*.toml"))}
 
 # %% ../nbs/00_core.ipynb #c043
-SECTIONS = ("profile", "caption", "data", "tokenizer", "corpora", "model", "pretrain", "series", "finetune", "examine", "results")
+SECTIONS = ("profile", "caption", "data", "tokenizer", "corpora", "model", "pretrain", "series", "variants", "finetune", "examine", "results")
 
 def read_profile(
     name, # "micro", "open" ..., or the path of a TOML file
@@ -345,7 +345,7 @@ def read_profile(
     for key,v in p.items():
         choose("section", key, SECTIONS, where=str(path))
         if not isinstance(v, str if key in ("profile", "caption") else dict): raise EmbryoError(f"{path} [{key}]: is {shown(v)}; expected {'text' if key in ('profile', 'caption') else 'a section of settings'}")
-        if key in ("corpora", "model", "pretrain", "results"):
+        if key in ("corpora", "model", "pretrain", "results", "variants"):
             for k,x in v.items():
                 if not isinstance(x, dict): raise EmbryoError(f"{path} [{key}]: {shown(k, quotes=False)} is {shown(x)}; expected a section [{key}.{shown(k, quotes=False)}]")
     if not re.fullmatch(r"\w[\w.-]{0,99}", p.get("profile", "x")): raise EmbryoError(f"{path}: profile is {shown(p['profile'])}; expected the name of a folder: at most 100 letters, digits and . - _")

@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['FAMILIES', 'WITH_PAIRS', 'SIZES', 'ATTENTION', 'BASE', 'PAPER', 'Electra', 'RobertaForPreTraining', 'build',
-           'generator_config', 'mlm_head', 'pair_head', 'hidden_at', 'check_fit', 'check_config']
+           'generator_config', 'mlm_head', 'pair_head', 'hidden_at', 'check_fit', 'check_config', 'shape', 'body_flops',
+           'training_flops']
 
 # %% ../nbs/10_models.ipynb #c002
+import functools
 import torch
 import torch.nn.functional as F
 from pathlib import Path
@@ -174,6 +176,44 @@ def check_config(
     return c
 
 # %% ../nbs/10_models.ipynb #c027
+@functools.cache
+def _defaults(family): return FAMILIES[family][0]().to_dict()
+
+def shape(
+    model:dict, # Fields of the transformers config
+    family:str, # albert, bert, electra or roberta
+)->tuple: # (width, layers, inner width, width of the embedding table)
+    "The sizes of a model; what is left out is the family's default."
+    m = {**_defaults(family), **model}
+    return m["hidden_size"], m["num_hidden_layers"], m["intermediate_size"], m["embedding_size"] if family=="albert" else m["hidden_size"]
+
+# %% ../nbs/10_models.ipynb #c028
+def body_flops(
+    model:dict, # Fields of the transformers config
+    length:int, # Positions
+    family:str="roberta", # Gives the fields that are not there
+    scored:float=1., # Share of positions whose last hidden state is wanted
+)->float: # Operations of one forward pass, per token, without the vocabulary head
+    "Multiply-adds x 2 of the transformer body."
+    D,L,I,_ = shape(model, family)
+    behind = 2*D*D+2*D*I+2*length*D                                                      # queries, output, feed-forward, attention; before it: keys and values
+    return 2*(L*2*D*D+(L-1+scored)*behind)
+
+# %% ../nbs/10_models.ipynb #c029
+def training_flops(
+    model:dict, # Fields of the transformers config
+    family:str, # albert, bert, electra or roberta
+    vocab:int, # Rows of the embedding table
+    length:int, # Positions
+    scored:float=.15, # Share of positions that are asked for; 1 = the head everywhere, as most trainers apply it
+)->float: # Operations of pretraining, per token
+    "Forward and backward pass of the masked language model; of ELECTRA's generator, and its discriminator at every position."
+    D,_,_,E = shape(model, family)
+    if family!="electra": return 3*(body_flops(model, length, family, scored)+scored*2*(D*E+vocab*E))
+    small = generator_config(FAMILIES[family][0](**{k: v for k,v in model.items() if k!="positions"}), 1/3).to_dict()
+    return training_flops(small, "roberta", vocab, length, scored)+3*body_flops(model, length, family)
+
+# %% ../nbs/10_models.ipynb #c032
 BASE = dict(num_hidden_layers=12, hidden_size=768, num_attention_heads=12, intermediate_size=3072)
 PAPER = dict(                                                                            # arguments of `build`
     albert=dict(BASE, embedding_size=128, hidden_act="gelu_new", hidden_dropout_prob=.1, attention_probs_dropout_prob=.1, positions=512, vocab_size=30_000), # P1, table 2 and google-research/albert

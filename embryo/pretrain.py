@@ -6,8 +6,8 @@
 __all__ = ['OBJECTIVES', 'MASKINGS', 'STRETCHES', 'RTD_AS_MASK', 'STUCK_MARGIN', 'PretrainConfig', 'phases', 'length_at',
            'longest', 'tokens_at', 'permuted', 'in_order', 'n_examples', 'examples', 'piece_marks', 'l1_marks',
            'chosen_words', 'selected', 'pair_examples', 'training_batch', 'masked_batch', 'masked_loss',
-           'objective_loss', 'batch_parts', 'lr_at', 'Lamb', 'make_optimizer', 'heldout_loss', 'stop_requests',
-           'pretrain', 'verdict', 'run_config', 'pretrain_run', 'loss_rows']
+           'objective_loss', 'batch_parts', 'lr_at', 'Lamb', 'make_optimizer', 'heldout_loss', 'stop_requests', 'Stage',
+           'begins', 'stage_label', 'pretrain_stages', 'pretrain', 'verdict', 'run_config', 'pretrain_run', 'loss_rows']
 
 # %% ../nbs/12_pretrain.ipynb #c002
 import errno, json, math, os, shutil, signal, sys, time
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, torch
 import torch.nn.functional as F
 from tqdm import tqdm
-from .core import EmbryoError, checkpoint_steps, choose, device, disk_errors, has_bf16, provenance, read_json, rng_for, seed_for, settings, sweep, write_json
+from .core import EmbryoError, atomic, checkpoint_steps, choose, device, disk_errors, has_bf16, provenance, read_json, rng_for, seed_for, settings, sweep, write_json
 from .artificial import SELECT, AS_MASK, AS_RANDOM
 from .rows import row_frame
 from .tokenize import N_SPECIALS, SPECIALS, IdCorpus, open_ids, open_tokenizer
@@ -52,9 +52,11 @@ class PretrainConfig:
     masking:str = "token"    # what is selected at once: token, word, or ngram (ALBERT: one to three words, n of them with a probability like 1/n)
     accumulate:int = 1       # parts in which a batch passes through the model, one after the other: the same update but for rounding, in a fraction of the memory
     rtd_weight:float = 50.   # of ELECTRA's discriminator loss beside the generator's (official code)
+    moments:str = "fresh"    # of the optimizer where a later stage of a chain begins: fresh, or carried over from the stage before (ours)
+    curve_every:int = 0      # updates between held-out losses beside those at checkpoints; 0 = none
     generator:float = 1/3    # width of ELECTRA's generator as a share of the discriminator's (official code, base)
     def __post_init__(self):
-        choose("objective", self.objective, OBJECTIVES); choose("masking", self.masking, MASKINGS)
+        choose("objective", self.objective, OBJECTIVES); choose("masking", self.masking, MASKINGS); choose("moments", self.moments, ("fresh", "carried"))
         if not 1<=self.accumulate<=self.batch: raise EmbryoError(f"accumulate is {self.accumulate!r}; expected 1 to {self.batch}, the sequences of a batch")
         whole = lambda x: isinstance(x, int) and not isinstance(x, bool) and x>3
         l = self.length
@@ -436,33 +438,67 @@ def stop_requests():
     finally:
         for s,h in old.items(): signal.signal(s, h)
 
-# %% ../nbs/12_pretrain.ipynb #c054
-def pretrain(
-    corpus:IdCorpus, # Training ids
-    heldout:IdCorpus, # Held-out ids, or None
+# %% ../nbs/12_pretrain.ipynb #c055
+@dataclass(frozen=True)
+class Stage:
+    "A stay: which ids a model sees, and how it is trained on them."
+    corpus:IdCorpus     # training ids
+    heldout:IdCorpus    # held-out ids, or None
+    cfg:PretrainConfig  # what to compute
+    l1:str = ""         # name of the L1
+    marks:dict = None   # which ids continue a word and end a sentence, from `piece_marks`; None: every id is a word
+    arm:str = ""        # name of what is done to the model where the stage begins
+    enter:object = None # and the function that does it: model -> model of the same shapes
+    def facts(self): return dict(l1=self.l1, arm=self.arm, corpus=self.corpus.hash, heldout=None if self.heldout is None else self.heldout.hash, config={k: v for k,v in asdict(self.cfg).items() if k not in ("state_every", "keep_state_every")})
+
+def begins(stages)->list: return [sum(s.cfg.steps for s in stages[:i]) for i in range(len(stages))] # First update of each stage
+def stage_label(i, l1)->str: return f"{i+1} {l1}" # How rows name a stage of a chain: "2 english"
+
+# %% ../nbs/12_pretrain.ipynb #c056
+def _begin_with(start, out, run):
+    "Copy a finished series of the first stages, with its state, to the place of a longer chain."
+    old,b = start.info.get("run", {}), start.steps[-1]
+    had = old.get("stages") or [dict(l1=old.get("l1", ""), arm="", **{k: old.get(k) for k in ("corpus", "heldout", "config")})]
+    plain = lambda x: json.loads(json.dumps(x, default=str))
+    for d in had: d["config"] = {k: v for k,v in {**asdict(PretrainConfig()), **d["config"]}.items() if k not in ("state_every", "keep_state_every")}
+    same = plain(had)==plain(run["stages"][:len(had)]) and all(old.get(k)==plain(run.get(k)) for k in ("model", "bf16", "device", "seed", "code")) and b==sum(d["config"]["steps"] for d in had)
+    if not same or len(had)>=len(run["stages"]): raise EmbryoError(f"{start.folder}: is not a finished run of the first stages of {out.name}; give the series of the same L1s, budgets, settings and seed, or none")
+    if next(usable_states(start.folder, b), None)!=b: return                             # without its state its stages are trained again: the same bytes
+    for name in [*(f"step{k}" for k in start.steps), f"state/step{b}"]:
+        with atomic(out/name, folder=True) as tmp: shutil.copytree(start.folder/name, tmp, dirs_exist_ok=True)
+    write_json(out/"series.json", dict(start.info, run=plain(run), provenance=provenance(), steps=[start.entries[k] for k in start.steps]))
+
+# %% ../nbs/12_pretrain.ipynb #c057
+def pretrain_stages(
+    stages:list, # Of `Stage`, one after the other
     model, # Freshly built; trained in place
     tokenizer, # Saved with every step, or None
-    cfg:PretrainConfig, # What to compute
     out, # Series folder
     names:dict=None, # family, l1 ... to keep in series.json
     fresh:bool=False, # Set a series with other settings aside (as <out>.old) instead of refusing
     progress:bool=True, # tqdm bar: tokens/s, loss, time left
     stop_after:int=None, # End early, resumable, after this many updates of this call
-    marks:dict=None, # Which ids continue a word and end a sentence; default: from `tokenizer` if the corpus is English, else every id is a word
+    start:Series=None, # A finished series of the first of these stages, which then need not be trained again
 )->Series: # The series, complete unless stopped
-    "Train by an objective and keep a checkpoint series; continues what it finds in `out`."
-    out,dev,names_of = Path(out), device(), OBJECTIVES[cfg.objective]
+    "Train through a chain of stages and keep one checkpoint series; continues what it finds in `out`."
+    out,dev,last,bounds = Path(out), device(), stages[-1], begins(stages)
+    cfg,total,names_of = last.cfg, bounds[-1]+last.cfg.steps, OBJECTIVES[last.cfg.objective]
     if (cfg.objective=="rtd")!=isinstance(model, Electra):
         raise EmbryoError(f"{out}: objective {cfg.objective} does not train a model of family {model.config.model_type}; electra is trained by rtd and nothing else is, so set objective under [pretrain.{model.config.model_type}]")
+    for s in stages:
+        if s.cfg.objective!=cfg.objective or s.cfg.optimizer!=cfg.optimizer: raise EmbryoError(f"{out}: stage {s.l1} has {s.cfg.objective} and {s.cfg.optimizer}, the last {cfg.objective} and {cfg.optimizer}; a chain keeps its objective and its optimizer")
+        if model.config.vocab_size<s.corpus.vocab_size: raise EmbryoError(f"{out}: the corpus has ids up to {s.corpus.vocab_size-1} and the model a vocabulary of {model.config.vocab_size}; build the model with vocab_size={s.corpus.vocab_size}")
     if "+" in cfg.objective: pair_head(model)
-    if marks is None and tokenizer is not None and corpus.header.get("maker")=="english": marks = piece_marks(tokenizer)
     if tokenizer is not None: check_fit(model, tokenizer, str(out))
-    if model.config.vocab_size<corpus.vocab_size: raise EmbryoError(f"{out}: the corpus has ids up to {corpus.vocab_size-1} and the model a vocabulary of {model.config.vocab_size}; build the model with vocab_size={corpus.vocab_size}")
     bf16 = has_bf16(dev) if cfg.bf16=="auto" else bool(cfg.bf16)
-    run = dict(names or {}, corpus=corpus.hash, heldout=None if heldout is None else heldout.hash, config=asdict(cfg), model=json.loads(model.config.to_json_string(use_diff=False)), bf16=bf16, device=dev.type)
+    run = dict(names or {}, corpus=last.corpus.hash, heldout=None if last.heldout is None else last.heldout.hash, config=asdict(cfg), model=json.loads(model.config.to_json_string(use_diff=False)), bf16=bf16, device=dev.type)
+    chain = stages[1:] or stages[0].l1!=run.get("l1", "")                                # also one stage, if its series is called otherwise: zipf:5M
+    if chain: run["stages"] = [s.facts() for s in stages]
     run["model"] = {k:v for k,v in run["model"].items() if k not in ("transformers_version", "_name_or_path", "trained_length")}
     for m in (model.discriminator, model.generator) if isinstance(model, Electra) else (model,): m.config.trained_length = length_at(cfg, 0)  # for those who examine it: beyond, positions are (or, at first, were) random
-    info = json.loads(json.dumps(dict(run=run, provenance=provenance(), floor=(corpus if heldout is None else heldout).header.get("floor"), steps=[]), default=str))
+    floors = [(s.corpus if s.heldout is None else s.heldout).header.get("floor") for s in stages]
+    measured = dict(floor=floors[-1], **(dict(floors=floors) if chain else {}))
+    info = json.loads(json.dumps(dict(run=run, provenance=provenance(), **measured, steps=[]), default=str))
     if (out/"series.json").is_file():
         old = read_index(out)
         try: _same_run(old.get("run", {}), run, out)
@@ -470,10 +506,12 @@ def pretrain(
             if not fresh: raise
             shutil.rmtree(out.with_name(out.name+".old"), ignore_errors=True)
             os.replace(out, out.with_name(out.name+".old"))
-        else:
-            if old.get("floor")!=info["floor"]: write_json(out/"series.json", dict(old, floor=info["floor"]))  # a property of the corpus, which may have been measured better since
-            info = dict(old, floor=info["floor"])
-    plan = checkpoint_steps(cfg.save, cfg.steps)
+    if start is not None and not (out/"series.json").is_file(): _begin_with(start, out, run)
+    if (out/"series.json").is_file():
+        old = read_index(out)
+        if any(old.get(k)!=info[k] for k in measured): write_json(out/"series.json", dict(old, **{k: info[k] for k in measured}))  # a property of the corpus, which may have been measured better since
+        info = dict(old, **{k: info[k] for k in measured})
+    plan = sorted({b+k for s,b in zip(stages, bounds) for k in checkpoint_steps(s.cfg.save, s.cfg.steps)})
     bad = [e["step"] for e in info["steps"] if step_damage(out/f"step{e['step']}", e)]                           # damaged or removed steps are made again
     sweep(out)                                                                           # a kill after the last checkpoint leaves half a state, and nothing below writes it again
     if not bad and [e["step"] for e in info["steps"]]==plan: return open_series(out)
@@ -487,17 +525,25 @@ def pretrain(
     info["steps"] = [e for e in info["steps"] if e["step"] not in bad]                   # whole steps stay, though the state may be older: the same bytes would come again
     heads = {e["step"] for e in info["steps"]}
     with disk_errors(out): log = _tensorboard(out, first)
-    bar = tqdm(total=cfg.steps, initial=first, disable=not progress, unit="step", desc=out.name, mininterval=.5 if sys.stderr.isatty() else 10, leave=False)
+    bar = tqdm(total=total, initial=first, disable=not progress, unit="step", desc=out.name, mininterval=.5 if sys.stderr.isatty() else 10, leave=False)
     t0,wall0,seen,shown = time.perf_counter(), float(sums["wall"]), 0, None
+
+    def index():
+        for f in (out, out/"state"): write_json(f/"series.json", info)                    # a second copy, should the first be damaged
+
+    def asked_heldout(s): return heldout_loss(model, s.heldout, s.cfg, s.marks) if s.heldout is not None else {}
+
+    def tokens(step): return sum(tokens_at(s.cfg, min(max(0, step-b), s.cfg.steps)) for s,b in zip(stages, bounds))
 
     def mark(step): # Save a checkpoint and its state
         n = int(sums["count"])
         if step not in heads:
-            loss = dict(train=float(sums["loss"])/n if n else None, **(heldout_loss(model, heldout, cfg, marks) if heldout is not None else {}))
+            s = stages[max(i for i,b in enumerate(bounds) if b<step or i==0)]            # where one stage ends and the next begins: the one that ends
+            loss = dict(train=float(sums["loss"])/n if n else None, **asked_heldout(s))
             if names_of and n: loss["train_parts"] = {k: float(sums[f"part_{k}"])/n for k in (*names_of, "total")}
             sums["wall"].fill_(wall0+time.perf_counter()-t0)
-            info["steps"] = sorted([*info["steps"], write_step(out, step, model, tokenizer, tokens=tokens_at(cfg, step), loss=loss, wall_s=round(float(sums["wall"]), 2))], key=lambda e: e["step"])
-            for f in (out, out/"state"): write_json(f/"series.json", info)                # a second copy, should the first be damaged
+            info["steps"] = sorted([*info["steps"], write_step(out, step, model, tokenizer, tokens=tokens(step), loss=loss, wall_s=round(float(sums["wall"]), 2))], key=lambda e: e["step"])
+            index()
             heads.add(step)
             if "heldout" in loss and log: log.add_scalar("loss/heldout", loss["heldout"], step)
         for k,v in sums.items(): v.zero_() if k!="wall" else None                        # means are taken from one checkpoint to the next
@@ -505,31 +551,45 @@ def pretrain(
 
     def state(step): # Keep what is needed to go on
         if step<=newest: return                                                          # damaged steps are being made again: what comes after them is there
+        if "curve" in info: index()
         sums["wall"].fill_(wall0+time.perf_counter()-t0)
         write_state(out, step, model, opt, sums, keep=[s for i,s in enumerate(plan) if cfg.keep_state_every and i%cfg.keep_state_every==0])
 
+    def look(step, i): # A held-out loss between checkpoints
+        if any(c["step"]==step and c["stage"]==i for c in info.get("curve", [])): return
+        said = asked_heldout(stages[i])
+        if said: info["curve"] = sorted([*info.get("curve", []), dict(step=step, stage=i, tokens=tokens(step), **{k: said[k] for k in ("heldout", "heldout_stderr", "heldout_n")})], key=lambda c: (c["step"], c["stage"]))
+
     with stop_requests() as asked, disk_errors(out):
       try:
-        for step in range(first, cfg.steps+1):
+        for step in range(first, total+1):
             if asked:
                 state(step)
-                print(f"{out}: stopped at step {step} of {cfg.steps}; start the same command again to go on from here", file=sys.stderr)
+                print(f"{out}: stopped at step {step} of {total}; start the same command again to go on from here", file=sys.stderr)
                 if asked[0]==signal.SIGTERM: raise SystemExit(143)
                 raise KeyboardInterrupt
+            i = max(i for i,b in enumerate(bounds) if b<=step)
+            s,at = stages[i], step-bounds[i]                                             # the stage, and its own number of the update
             if step in plan: mark(step)
-            elif step>first and (step%cfg.state_every==0 or (stop_after and step==first+stop_after)): state(step)
+            elif step>first and (at%s.cfg.state_every==0 or (stop_after and step==first+stop_after)): state(step)
             if heads.issuperset(plan) or (stop_after and step==first+stop_after): break
-            batch,loss,parts = training_batch(corpus, cfg, step, marks=marks), 0., {}
-            torch.manual_seed(seed_for("dropout", cfg.seed, step))
-            for g in opt.param_groups: g["lr"] = lr_at(step, cfg)
-            for piece,share in batch_parts(batch, cfg) if cfg.accumulate>1 else [(batch, {})]:
+            if i and not at:
+                if s.enter is not None: model.load_state_dict(s.enter(model).state_dict())
+                if s.cfg.moments=="fresh": opt = make_optimizer(model, s.cfg)
+                for g,own in zip(opt.param_groups, make_optimizer(model, s.cfg).param_groups): g.update({k: v for k,v in own.items() if k!="params"})
+                model.train()
+            if i and not at or s.cfg.curve_every and not at%s.cfg.curve_every and step not in plan: look(step, i)
+            batch,loss,parts = training_batch(s.corpus, s.cfg, at, marks=s.marks), 0., {}
+            torch.manual_seed(seed_for("dropout", s.cfg.seed, step))
+            for g in opt.param_groups: g["lr"] = lr_at(at, s.cfg)
+            for piece,share in batch_parts(batch, s.cfg) if s.cfg.accumulate>1 else [(batch, {})]:
                 piece = [t if t is None else t.to(dev, non_blocking=True) for t in piece]
-                with torch.autocast(dev.type, torch.bfloat16) if bf16 else nullcontext(): now,each = objective_loss(model, piece, cfg)[:2]
-                if share: now = sum(share[k]*v*(cfg.rtd_weight if k=="discriminator" else 1) for k,v in each.items())
+                with torch.autocast(dev.type, torch.bfloat16) if bf16 else nullcontext(): now,each = objective_loss(model, piece, s.cfg)[:2]
+                if share: now = sum(share[k]*v*(s.cfg.rtd_weight if k=="discriminator" else 1) for k,v in each.items())
                 now.backward()
                 loss = loss+now.detach()
                 for k,v in each.items(): parts[k] = parts.get(k, 0)+share.get(k, 1)*v.detach()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.clip)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), s.cfg.clip)
             opt.step()
             opt.zero_grad(set_to_none=True)
             sums["loss"] += next(iter(parts.values())); sums["count"] += 1                 # the masked-LM part
@@ -538,16 +598,31 @@ def pretrain(
             bar.update()
             if (step+1)%50==0:
                 now = loss.item()
-                if not math.isfinite(now): raise EmbryoError(f"{out}: the loss is {now} at step {step+1}; lower the learning rate ({cfg.lr})")
+                if not math.isfinite(now): raise EmbryoError(f"{out}: the loss is {now} at step {step+1}; lower the learning rate ({s.cfg.lr})")
                 bar.set_postfix_str(f"loss {now:.3f}, {seen/(time.perf_counter()-t0):,.0f} tokens/s", refresh=False)
-                if log: log.add_scalar("loss/train", now, step+1); log.add_scalar("lr", lr_at(step, cfg), step+1)
+                if log: log.add_scalar("loss/train", now, step+1); log.add_scalar("lr", lr_at(at, s.cfg), step+1)
       finally:
         bar.close()
         if log: log.close()
     model.cpu().eval()
     return open_series(out)
 
-# %% ../nbs/12_pretrain.ipynb #c055
+def pretrain(
+    corpus:IdCorpus, # Training ids
+    heldout:IdCorpus, # Held-out ids, or None
+    model, # Freshly built; trained in place
+    tokenizer, # Saved with every step, or None
+    cfg:PretrainConfig, # What to compute
+    out, # Series folder
+    names:dict=None, # family, l1 ... to keep in series.json
+    marks:dict=None, # Which ids continue a word and end a sentence; default: from `tokenizer` if the corpus is English, else every id is a word
+    **kwargs, # fresh, progress, stop_after of `pretrain_stages`
+)->Series: # The series, complete unless stopped
+    "Train by an objective on one L1: a chain of one stage."
+    if marks is None and tokenizer is not None and corpus.header.get("maker")=="english": marks = piece_marks(tokenizer)
+    return pretrain_stages([Stage(corpus, heldout, cfg, (names or {}).get("l1", ""), marks)], model, tokenizer, out, names, **kwargs)
+
+# %% ../nbs/12_pretrain.ipynb #c058
 def _tensorboard(out, first):
     "Event files beside the series, if tensorboard is installed."
     try: from torch.utils.tensorboard import SummaryWriter
@@ -556,7 +631,7 @@ def _tensorboard(out, first):
     if not os.access(out, os.W_OK): raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(out))  # its thread would fail with a traceback of its own
     return SummaryWriter(Path(out)/"tensorboard", purge_step=first)
 
-# %% ../nbs/12_pretrain.ipynb #c065
+# %% ../nbs/12_pretrain.ipynb #c072
 STUCK_MARGIN = .05 # nats below the i.i.d. plateau that count as having left it (ours)
 
 def verdict(
@@ -567,7 +642,7 @@ def verdict(
     if floor.get("kind")=="exact": return "at floor" if loss<floor["all"]+STUCK_MARGIN else "short of floor"
     return "learned" if loss<floor["plateau"]-STUCK_MARGIN else "stuck"
 
-# %% ../nbs/12_pretrain.ipynb #c068
+# %% ../nbs/12_pretrain.ipynb #c075
 def run_config(
     family:str, # albert, bert, electra or roberta
     l1:str, # Name of an L1, or none
@@ -596,22 +671,31 @@ def pretrain_run(
     return pretrain(open_ids(ids/"train"), open_ids(ids/"heldout"), net, tok, cfg, Path(series)/f"{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed, **({"code":code} if code else {})),
                     marks=l1_marks(corpora, ids.name), **kwargs)
 
-# %% ../nbs/12_pretrain.ipynb #c069
+# %% ../nbs/12_pretrain.ipynb #c076
 def loss_rows(
     series:Series, # A series of ours
-)->pd.DataFrame: # Rows: masked-LM loss on train and held-out data at every step, with group = part those of an objective that has several, accuracy (group mlm, sop, nsp, rtd), tokens seen, and at the last step floor, entropy of the text, plateau and whether it is stuck
+)->pd.DataFrame: # Rows: masked-LM loss on train and held-out data at every step, with group = part those of an objective that has several, accuracy (group mlm, sop, nsp, rtd), tokens seen, and at the last step floor, entropy of the text, plateau and whether it is stuck; of a chain, group names the stage, and where one begins stand its tokens so far and its plateau
     "What a series says about its own pretraining."
     r,f,out = series.info["run"], series.info.get("floor") or {}, []
     if r.get("config", {}).get("objective")=="rtd": f = {}                                       # landmarks are those of 80/10/10 masks; the generator's are 85/15
+    stays = r.get("stages", [])
+    first = [sum(d["config"]["steps"] for d in stays[:i]) for i in range(len(stays))]
+    def label(k): return next((stage_label(i, stays[i]["l1"]) for i in reversed(range(len(stays))) if first[i]<k or i==0), "") # at a border: the stage that ends
     for k,e in series.entries.items():
-        l = e["loss"]
-        if l.get("train") is not None: out.append(dict(step=k, split="train", metric="loss", value=l["train"]))
-        if l.get("heldout") is not None: out.append(dict(step=k, split="heldout", metric="loss", value=l["heldout"], n=l["heldout_n"], stderr=l["heldout_stderr"]))
+        l,group = e["loss"], label(k)
+        if l.get("train") is not None: out.append(dict(step=k, split="train", metric="loss", group=group, value=l["train"]))
+        if l.get("heldout") is not None: out.append(dict(step=k, split="heldout", metric="loss", group=group, value=l["heldout"], n=l["heldout_n"], stderr=l["heldout_stderr"]))
         for name,v in l.get("train_parts", {}).items(): out.append(dict(step=k, split="train", metric="loss", group=name, value=v))
         for metric,named in (("loss", l.get("heldout_parts", {})), ("accuracy", l.get("accuracy", {})), ("tie_rate", l.get("tie_rate", {})), ("majority", l.get("majority", {}))): # what always saying the most frequent id, or class, would score
             for name,(v,stderr,n) in named.items(): out.append(dict(step=k, split="heldout", metric=metric, group=name, value=v, n=n, stderr=stderr))
         out.append(dict(step=k, metric="tokens", value=e["tokens"]))
         out.append(dict(step=k, metric="wall_s", value=e["wall_s"]))
+    for c in series.info.get("curve", []):
+        out.append(dict(step=c["step"], split="heldout", metric="loss", group=stage_label(c["stage"], stays[c["stage"]]["l1"]) if stays else "", value=c["heldout"], n=c["heldout_n"], stderr=c["heldout_stderr"]))
+        if c["step"] not in series.entries: out.append(dict(step=c["step"], metric="tokens", value=c["tokens"]))
+    for i,(d,b) in enumerate(zip(stays, first)):
+        out.append(dict(step=b, metric="begins", group=stage_label(i, d["l1"]), value=series.entries[b]["tokens"]))
+        if "plateau" in (fl := series.info["floors"][i] or {}): out.append(dict(step=b, metric="plateau", group=stage_label(i, d["l1"]), value=fl["plateau"], stderr=0.))
     last = series.steps[-1]
     if "all" in f: out.append(dict(step=last, metric="floor", group=f["kind"], value=f["all"], stderr=f["stderr"]))
     if "text" in f: out.append(dict(step=last, metric="entropy", group="text", value=f["text"]))

@@ -112,11 +112,11 @@ def substitute(
 # %% ../nbs/12b_transplant.ipynb #c020
 def reinitialise(
     model, # A ...ForMaskedLM model; it is not changed
-    part:str, # One of `PARTS`, or body: all of `BODY`
+    part, # One of `PARTS`, or body: all of `BODY`; or several of `PARTS`
     seed=0, # Names the draw: a number, or several
 ): # A copy of the model in which this part has never been trained
     "Draw one part of a model anew."
-    fresh_parts = BODY if choose("part", part, (*PARTS, "body"))=="body" else (part,)
+    fresh_parts = [choose("part", p, PARTS) for p in part] if not isinstance(part, str) else BODY if choose("part", part, (*PARTS, "body"))=="body" else (part,)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for("reinitialise", seed)%2**63)
         fresh = dict(type(model)(copy.deepcopy(model.config)).named_parameters())
@@ -149,8 +149,12 @@ TRANSPLANTS = {                                                                 
     "fresh-attention":   lambda model,used,seed: reinitialise(model, "attention", seed),
     "fresh-feed-forward":lambda model,used,seed: reinitialise(model, "feed-forward", seed),
     "fresh-layer-norm":  lambda model,used,seed: reinitialise(model, "layer-norm", seed),
+    "attention-only":    lambda model,used,seed: reinitialise(model, _but("attention"), seed),
+    "feed-forward-only": lambda model,used,seed: reinitialise(model, _but("feed-forward"), seed),
+    "layer-norm-only":   lambda model,used,seed: reinitialise(model, _but("layer-norm"), seed),
     "shuffled":          lambda model,used,seed: shuffle_weights(model, seed),
 }
+def _but(part): return [p for p in PARTS if p!=part]
 FIXED = ("none", "substitute", "fresh-layer-norm")                                        # nothing is drawn
 
 def read_arm(

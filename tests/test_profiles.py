@@ -1,6 +1,7 @@
 """The profiles: `paper` has P2's printed numbers, `day` fits one GPU and one day, and every one can be planned without data."""
 import pytest, torch
-from embryo.batch import Plan, training_flops, weights
+from embryo.batch import Plan, weights
+from embryo.models import training_flops
 from embryo.core import EmbryoError, profiles, read_profile
 from embryo.downstream import FinetuneConfig
 from embryo.models import build
