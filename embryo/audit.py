@@ -16,7 +16,7 @@ import numpy as np, pandas as pd, torch
 from safetensors import SafetensorError, safe_open
 from fastcore.script import Param
 from tqdm import tqdm
-from .core import EmbryoError, checkpoint_steps, command, damaged, read_json, read_manifest, rng_for, sha256
+from .core import EmbryoError, checkpoint_steps, command, damaged, orphan, read_json, read_manifest, rng_for, sha256
 from .rows import read_rows
 from .tokenize import open_ids, open_tokenizer
 from .series import WEIGHTS, Series, load_checkpoint, open_series, step_damage
@@ -195,7 +195,7 @@ def leftovers(
     "What lies in a series' folder and is no part of it."
     out,names = [], {series.entries[k].get("name", f"step{k}") for k in series.steps}
     for d in sorted(series.folder.iterdir()) if series.folder.is_dir() else []:
-        if re.match(r"\..*\.tmp", d.name): out.append(("warning", f"{d}: was left by a run that was stopped while it wrote; it can be deleted"))
+        if orphan(d): out.append(("warning", f"{d}: was left by a run that was stopped while it wrote; it can be deleted"))
         elif d.is_dir() and d.name not in names and re.search(r"\d[kK]?$", d.name):
             if series.info: out.append(("warning", f"{d}: series.json does not list this step"))
             elif not (d/"config.json").is_file(): out.append(("fault", f"{d}: is named like a step and has no config.json, so it is not opened"))

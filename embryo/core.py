@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['NO_SPACE', 'REFUSALS', 'HOST', 'LONGEST', 'SECTIONS', 'EmbryoError', 'shown', 'choose', 'atomic', 'disk_errors',
-           'sweep', 'command', 'sealed', 'unsealed', 'write_json', 'load_json', 'read_json', 'sha256', 'digest',
-           'seed_for', 'rng_for', 'read_manifest', 'damaged', 'read_lines', 'repo_root', 'profiles', 'read_profile',
-           'settings', 'checkpoint_steps', 'device', 'has_bf16', 'git_revision', 'provenance']
+           'sweep', 'orphan', 'remove_orphan', 'command', 'sealed', 'unsealed', 'write_json', 'load_json', 'read_json',
+           'sha256', 'digest', 'seed_for', 'rng_for', 'below', 'read_manifest', 'damaged', 'read_lines', 'repo_root',
+           'profiles', 'read_profile', 'settings', 'checkpoint_steps', 'device', 'has_bf16', 'git_revision',
+           'provenance']
 
 # %% ../nbs/00_core.ipynb #c002
 import codecs, difflib, errno, functools, glob, gzip, hashlib, io, itertools, json, lzma, os, platform, re, shutil, signal, subprocess, sys, threading, time, tomllib, zlib
@@ -58,7 +59,7 @@ def atomic(
     tmp = path.parent/f".{path.name}.tmp{os.getpid()}-{HOST}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(f".{glob.escape(path.name)}.tmp*"): _remove_orphan(old)
+        for old in path.parent.glob(f".{glob.escape(path.name)}.tmp*"): remove_orphan(old)
         if need>shutil.disk_usage(path.parent).free: raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if folder: tmp.mkdir()
         yield tmp
@@ -89,7 +90,7 @@ REFUSALS = (*NO_SPACE, errno.EROFS, errno.EACCES, errno.EPERM)
 
 def _disk_fault(path, number, room):
     "The sentence."
-    return EmbryoError(f"cannot write {path}: {os.strerror(number)}{room if number in NO_SPACE else ''}; {'make space' if number in NO_SPACE else 'allow it'} or choose another folder, then start again: nothing half-written is left")
+    return EmbryoError(f"cannot write {path}: {os.strerror(number)}{room if number in NO_SPACE else ''}; {'make space or ' if number in NO_SPACE else 'allow it or ' if number in REFUSALS else ''}choose another folder, then start again: nothing half-written is left")
 
 def _there(path): return next(p for p in (Path(path).absolute(), *Path(path).absolute().parents) if p.exists()) # Nearest folder that exists
 
@@ -109,21 +110,23 @@ def sweep(
     folder, # Below which to look
 ):
     "Remove what killed processes left behind in writing; what living ones write stays."
-    for tmp in sorted(Path(folder).rglob(".*.tmp*")): _remove_orphan(tmp)
+    for tmp in sorted(Path(folder).rglob(".*.tmp*")): remove_orphan(tmp)
 
 HOST = re.sub(r"\W", "", platform.node())[:20]                                            # a process id means something on its own machine only
 
-def _remove_orphan(tmp):
-    "Remove what a killed process left; what a living one is writing stays."
-    if not (named := re.fullmatch(r"\..+\.tmp(\d+)-(\w*)", tmp.name)) or not tmp.exists(): return  # somebody else's file, or gone with its folder
-    if named[2]!=HOST and time.time()-tmp.stat().st_mtime<86400: return                  # another machine's, of today
+def orphan(tmp)->bool: # Whether a process of ours that is gone has left this in writing
+    if not (named := re.fullmatch(r"\..+\.tmp(\d+)-(\w*)", tmp.name)) or not tmp.exists(): return False  # somebody else's file, or gone with its folder
+    if named[2]!=HOST and time.time()-tmp.stat().st_mtime<86400: return False            # another machine's, of today
     pid = int(named[1]) if named[2]==HOST else os.getpid()
     try:
         if pid!=os.getpid(): os.kill(pid, 0)
-        alive = pid!=os.getpid()
-    except ProcessLookupError: alive = False
-    except PermissionError: alive = True
-    if not alive: shutil.rmtree(tmp, ignore_errors=True) if tmp.is_dir() else tmp.unlink(missing_ok=True)
+        return pid==os.getpid()
+    except ProcessLookupError: return True
+    except PermissionError: return False
+
+def remove_orphan(tmp):
+    "Remove what a killed process left; what a living one is writing stays."
+    if orphan(tmp): shutil.rmtree(tmp, ignore_errors=True) if tmp.is_dir() else tmp.unlink(missing_ok=True)
 
 # %% ../nbs/00_core.ipynb #c017
 def command(
@@ -239,6 +242,10 @@ def rng_for(
     return np.random.Generator(np.random.Philox(key=seed_for(*parts)))
 
 # %% ../nbs/00_core.ipynb #c034
+def below(path)->bool: # Whether a path, as a file of facts gives it, stays in the folder that it is relative to
+    p = Path(path)
+    return bool(p.parts) and not p.is_absolute() and ".." not in p.parts and "\\" not in path and "\0" not in path
+
 def read_manifest(
     folder, # Data folder
     name:str="MANIFEST.json", # Another name: what embryo_fetch keeps until the folder is complete
@@ -258,8 +265,7 @@ def read_manifest(
         for x in e["files"]:
             if not (isinstance(x, dict) and is_(x.get("path"), str) and is_(x.get("bytes"), int) and x["bytes"]>=0 and is_(x.get("sha256"), str) and re.fullmatch("[0-9a-f]{64}", x["sha256"])):
                 raise EmbryoError(f"{where}: a file without path, bytes (a whole number) or sha256 (64 hexadecimal digits): {shown(x, 80)}")
-            p = Path(x["path"])
-            if p.is_absolute() or ".." in p.parts or "\\" in x["path"] or "\0" in x["path"] or not p.parts: raise EmbryoError(f"{where}: the path {shown(x['path'])} leaves the folder; expected a path below it")
+            if not below(x["path"]): raise EmbryoError(f"{where}: the path {shown(x['path'])} leaves the folder; expected a path below it")
             if x["path"] in seen: raise EmbryoError(f"{where}: {shown(x['path'], quotes=False)} is listed twice; remove one of the lines")
             seen.add(x["path"])
     return entries

@@ -9,7 +9,7 @@ __all__ = ['TEXT_ENDINGS', 'L1S', 'KINDS', 'ARTIFICIAL', 'PROGRAMS', 'SEQUENCES'
            'own_function', 'own_lines', 'own_floor', 'make_function', 'l1_files', 'check_l1', 'make']
 
 # %% ../nbs/09_corpora.ipynb #c002
-import inspect, itertools, json, math, re, runpy, traceback
+import inspect, itertools, json, math, re, runpy, shutil, traceback
 from pathlib import Path
 import numpy as np
 from .core import EmbryoError, choose, digest, load_json, read_lines, read_manifest, rng_for, sha256, shown, write_json
@@ -69,7 +69,6 @@ def read_documents(
 # %% ../nbs/09_corpora.ipynb #c012
 def _current(folder, key):
     "Is the thing in `folder` the one with this key?"
-    import json
     f = Path(folder)/"key.json"
     try: return json.loads(f.read_text())["key"]==key
     except (OSError, ValueError, KeyError, TypeError): return False
@@ -80,7 +79,7 @@ def _made(folder, key, make, check):
     folder = Path(folder)
     for again in (False, True):
         if again or not _current(folder, key):
-            if folder.exists(): import shutil; shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
             make(folder)
             write_json(folder/"key.json", dict(key=key))
         try: return check(folder)
@@ -429,4 +428,8 @@ def make(
     named = {k: Path(v).name if k=="function" else v for k,v in params.items() if k not in ("law", "path")}  # a file is known by its content, wherever it lies
     key = digest(name, seed, split, code, named, None if law is None else digest(law.tolist()), [sha256(f) for f in sources], tokenizer.backend_tokenizer.to_str())
     folder = Path(out)/name/split
-    return _made(folder, key, lambda to: maker(data, to, seed, split, tokenizer, **params), open_ids)
+    def whole(folder):
+        c = open_ids(folder)
+        if c.header["maker"]=="text": open_tokenizer(Path(folder).parent/"tokenizer")
+        return c
+    return _made(folder, key, lambda to: maker(data, to, seed, split, tokenizer, **params), whole)

@@ -192,7 +192,7 @@ def write_world(
         f"heldout_words={heldout_words!r}, books_words={books_words!r}, probing={probing!r}, tasks={tasks!r}, l1s={l1s!r}; sizes are whole numbers of at least 1, shares lie in (0, 100], the seed is at least 0, and probing has three sizes: train, dev, test")
     made = f"embryo.microworld {VERSION}, {digest(seed, words, heldout_words, books_words, probing, tasks, l1s)}"
     if out.exists() and any(out.iterdir()):
-        try: mine = bool(m := read_manifest(out)) and all(e["sources"][0]["commit"]==made for e in m)
+        try: mine = bool(m := read_manifest(out)) and all(e["sources"][0]["commit"]==made and e["sources"][0]["parts"]==len(m) for e in m)
         except (KeyError, IndexError, TypeError): mine = False
         if not mine: raise EmbryoError(f"{out}: not empty and not this micro world (seed {seed}); name a new folder or remove this one first")
         if bad := damaged(out): raise EmbryoError(f"{bad[0]}; remove {out}, and the same world will be written again")
@@ -201,6 +201,6 @@ def write_world(
         book = FactBook(seed)
         entries = [*text_files(tmp, seed, words, heldout_words, books_words, book), *treebank_files(tmp, seed, probing), *fact_files(tmp, book), *task_files(tmp, seed, tasks), *l1_files(tmp, seed, l1s)]
         for e,n,story in zip(entries[:2], (words, books_words), (False, True)): e["entropy"] = world_entropy(seed, max(2, min(12, n//10_000)), story)
-        for e in entries: e["sources"] = [dict(repository="generated", commit=made)]
+        for e in entries: e["sources"] = [dict(repository="generated", commit=made, parts=len(entries))]
         write_json(tmp/"MANIFEST.json", [sealed(e) for e in entries])
     return out

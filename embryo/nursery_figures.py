@@ -36,9 +36,11 @@ def arm_of(
 
 def nursery_curves(
     rows:pd.DataFrame, # All rows
+    target:str="english", # L1 of the last stay; chains that end elsewhere (nurseries that others share) are left out
 )->pd.DataFrame: # One line a point: what `arm_of` says, chain, family, seed, tokens (of the last stay), total (with what came before), flops (of both), value, stderr, n, plateau
     "The curves of all chains, on the L1 of their last stay."
     r = need(rows, "nursery curves (template chain)", evaluator="chain")
+    r = need(r, f"nursery curves: chains that end in {target}", l1=[l for l in r["l1"].unique() if read_chain(l)[-1].l1==target])
     keys,out = ["family", "l1", "seed"], []
     begins = r[r["metric"]=="begins"].sort_values("step").groupby(keys).last()
     tokens = r[r["metric"]=="tokens"].drop_duplicates([*keys, "step"]).set_index([*keys, "step"])["value"]
@@ -208,7 +210,7 @@ def plot_nursery(
             ax.fill_between(d[x]/unit, d["low"], d["high"], color=colors[arm], alpha=.15, lw=0)
         p = data["plateau"].iloc[0]
         ax.axhline(p, ls=":", color="gray"); ax.annotate("plateau: frequencies only", (1, p), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7, color="gray")
-        ax.set(xlabel=label, ylabel="held-out loss (nats)" if x=="tokens" else "", ylim=(data["value"].min()-.1, p+.6))
+        ax.set(xlabel=label, ylabel="held-out loss (nats)" if x=="tokens" else "", ylim=(min(p, data["value"].min())-.1, p+.6))
     beside(axes[0,1], title="first [setting] (seeds)")
     return fig
 

@@ -159,7 +159,8 @@ def l1_marks(
 )->dict: # As `piece_marks`, or None: every id is a word
     "The marks of an L1's own tokenizer, if it is text."
     own = Path(corpora)/l1/"tokenizer"
-    folder = own if own.is_dir() else Path(corpora)/"tokenizer" if read_json(Path(corpora)/l1/"train"/"header.json")["maker"]=="english" else None
+    maker = read_json(Path(corpora)/l1/"train"/"header.json")["maker"]
+    folder = own if maker=="text" else Path(corpora)/"tokenizer" if maker=="english" else None
     return None if folder is None else piece_marks(open_tokenizer(folder))
 
 # %% ../nbs/12_pretrain.ipynb #c021
@@ -464,9 +465,12 @@ def _begin_with(start, out, run):
     same = plain(had)==plain(run["stages"][:len(had)]) and all(old.get(k)==plain(run.get(k)) for k in ("model", "bf16", "device", "seed", "code")) and b==sum(d["config"]["steps"] for d in had)
     if not same or len(had)>=len(run["stages"]): raise EmbryoError(f"{start.folder}: is not a finished run of the first stages of {out.name}; give the series of the same L1s, budgets, settings and seed, or none")
     if next(usable_states(start.folder, b), None)!=b: return                             # without its state its stages are trained again: the same bytes
-    for name in [*(f"step{k}" for k in start.steps), f"state/step{b}"]:
+    def copy(name):
+        shutil.rmtree(out/name, ignore_errors=True)                                      # of a start that was killed
         with atomic(out/name, folder=True) as tmp: shutil.copytree(start.folder/name, tmp, dirs_exist_ok=True)
+    for k in start.steps: copy(f"step{k}")
     write_json(out/"series.json", dict(start.info, run=plain(run), provenance=provenance(), steps=[start.entries[k] for k in start.steps]))
+    copy(f"state/step{b}")
 
 # %% ../nbs/12_pretrain.ipynb #c057
 def pretrain_stages(
@@ -499,9 +503,8 @@ def pretrain_stages(
     floors = [(s.corpus if s.heldout is None else s.heldout).header.get("floor") for s in stages]
     measured = dict(floor=floors[-1], **(dict(floors=floors) if chain else {}))
     info = json.loads(json.dumps(dict(run=run, provenance=provenance(), **measured, steps=[]), default=str))
-    if (out/"series.json").is_file():
-        old = read_index(out)
-        try: _same_run(old.get("run", {}), run, out)
+    if (out/"series.json").is_file() or (out/"state").is_dir():                          # states without an index may be another run's
+        try: _same_run(read_index(out).get("run", {}), run, out)
         except EmbryoError:
             if not fresh: raise
             shutil.rmtree(out.with_name(out.name+".old"), ignore_errors=True)
@@ -512,7 +515,9 @@ def pretrain_stages(
         if any(old.get(k)!=info[k] for k in measured): write_json(out/"series.json", dict(old, **{k: info[k] for k in measured}))  # a property of the corpus, which may have been measured better since
         info = dict(old, **{k: info[k] for k in measured})
     plan = sorted({b+k for s,b in zip(stages, bounds) for k in checkpoint_steps(s.cfg.save, s.cfg.steps)})
-    bad = [e["step"] for e in info["steps"] if step_damage(out/f"step{e['step']}", e)]                           # damaged or removed steps are made again
+    listed = {e["step"]: e for e in info["steps"]}
+    reached = next(usable_states(out), -1) if set(plan)-set(listed) else -1              # a state beyond a step that no line lists: the line was lost
+    bad = [k for k in plan if (step_damage(out/f"step{k}", listed[k]) if k in listed else k<=reached)]            # damaged or removed steps are made again
     sweep(out)                                                                           # a kill after the last checkpoint leaves half a state, and nothing below writes it again
     if not bad and [e["step"] for e in info["steps"]]==plan: return open_series(out)
     model.to(dev).train()

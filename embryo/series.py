@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, ElectraForPreTraining
 from transformers.utils import logging as hf_logging
-from .core import EmbryoError, atomic, choose, read_json, sha256, shown, write_json
+from .core import EmbryoError, atomic, below, choose, read_json, sha256, shown, write_json
 from .tokenize import open_tokenizer
 from .models import build, check_config, check_fit
 
@@ -225,6 +225,8 @@ def open_series(
             if own := {"name", "source"}&set(e): raise EmbryoError(f"{where}: {min(own)}; a step of a series lies in its folder step{e['step']}, expected step, sha256 and facts")
             for k in ("sha256", "sha256_generator"):
                 if k in e and not (isinstance(e[k], str) and re.fullmatch("[0-9a-f]{64}", e[k])): raise EmbryoError(f"{where}: {k} is {shown(e[k])}; expected 64 hexadecimal digits")
+            if "files" in e and not (isinstance(e["files"], dict) and all(below(k) and isinstance(v, str) and re.fullmatch("[0-9a-f]{64}", v) for k,v in e["files"].items())):
+                raise EmbryoError(f"{where}: files is {shown(e['files'])}; expected paths below the step's folder, each with 64 hexadecimal digits")
             if e["step"] in entries: raise EmbryoError(f"{folder}/series.json: step {e['step']} is listed twice; remove the wrong entry")
             entries[e["step"]] = e
         return Series(folder, entries, info)
@@ -275,7 +277,7 @@ def write_state(
         groups = [{k: v for k,v in g.items() if k!="params" and isinstance(v, (bool, int, float, str, tuple, list))} for g in opt["param_groups"]] # LAMB counts its steps here
         write_json(tmp/"state.json", dict(step=step, plain=plain, groups=groups, sha256=sha256(tmp/"state.safetensors")))
     for d in root.iterdir():
-        if d!=to and (d.name.startswith(".") or d.name[4:].isdigit() and int(d.name[4:]) not in keep): shutil.rmtree(d, ignore_errors=True)
+        if d!=to and d.name[4:].isdigit() and int(d.name[4:]) not in keep: shutil.rmtree(d, ignore_errors=True)
 
 def _unshared(model):
     "State dict with each tensor once: tied weights share memory, which safetensors refuses."
@@ -289,10 +291,14 @@ def read_index(
     folder, # Series folder
 )->dict: # What series.json says
     "Read series.json; from its copy if it is damaged, which then takes its place."
-    try: return read_json(Path(folder)/"series.json")
-    except EmbryoError:
-        if not (copy := Path(folder)/"state"/"series.json").is_file(): raise
-        d = read_json(copy)
+    def read(f):
+        d = read_json(f)
+        if not isinstance(d, dict) or not isinstance(d.get("steps"), list) or not all(isinstance(e, dict) and type(e.get("step")) is int for e in d["steps"]): raise EmbryoError(f"{f}: lists no steps; expected an object with steps")
+        return d
+    try: return read(Path(folder)/"series.json")
+    except EmbryoError as e:
+        try: d = read(Path(folder)/"state"/"series.json")
+        except EmbryoError: raise e from None
         write_json(Path(folder)/"series.json", d)
         return d
 

@@ -90,7 +90,9 @@ def open_tokenizer(
 ): # A fast tokenizer
     "Open a tokenizer and check that its special ids are where every other floor expects them."
     if not (Path(folder)/"tokenizer.json").is_file(): raise EmbryoError(f"{folder}: no tokenizer.json here; expected a tokenizer folder in transformers' format")
-    for name,h in (read_json(Path(folder)/"files.json") if (Path(folder)/"files.json").is_file() else {}).items():
+    listed = read_json(Path(folder)/"files.json") if (Path(folder)/"files.json").is_file() else {}
+    if not isinstance(listed, dict): raise EmbryoError(f"{folder}/files.json: is {shown(listed)}; expected names of files with their SHA-256; delete the folder and make the tokenizer again")
+    for name,h in listed.items():
         if not (f := Path(folder)/Path(name).name).is_file() or sha256(f)!=h: raise EmbryoError(f"{f}: is not the file that was written (files.json has its SHA-256); delete the folder and make the tokenizer again")
     try: t = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as e: raise EmbryoError(f"{folder}: not a usable tokenizer ({type(e).__name__}: {str(e).splitlines()[0]})") from None

@@ -9,6 +9,7 @@ __all__ = ['PRELOAD', 'answer', 'serve', 'ask', 'warm', 'main', 'register_engine
 import importlib, json, os, signal, socket, subprocess, sys, tempfile, threading, time, traceback
 from contextlib import contextmanager
 from pathlib import Path
+from .core import HOST, remove_orphan
 
 # %% ../nbs/16e_warm.ipynb #c005
 PRELOAD = ("embryo.batch", "embryo.transfer", "embryo.corpora", "embryo.microworld", "embryo.transplant", "embryo.annotations", "embryo.attention", "embryo.knowledge", "embryo.squad",
@@ -89,7 +90,8 @@ def warm(
 ): # Path of the socket
     "A waiting process for as long as the block lasts; its children are stopped with it."
     import psutil, shutil
-    folder = Path(tempfile.mkdtemp(prefix="embryo-"))                                    # short: a socket's path has at most 107 bytes
+    for old in Path(tempfile.gettempdir()).glob(".embryo-*.tmp*"): remove_orphan(old)    # of batches that were killed
+    folder = Path(tempfile.mkdtemp(prefix=".embryo-", suffix=f".tmp{os.getpid()}-{HOST}")) # short: a socket's path has at most 107 bytes
     server = subprocess.Popen([sys.executable, "-c", "from embryo.warm import main; main()", "serve", str(folder/"s"), *preload], **options)
     try:
         while not (folder/"s").exists():

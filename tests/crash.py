@@ -214,6 +214,8 @@ def run(begin, limit=600):
     assert code==0, f"exit code {code}\n{p.log.read_text()[-3000:]}"
     return p
 
+LATE = 7
+
 def harness(lab, stage, kills, seed=0, signals=("KILL",), progress=lambda *a: None):
     "Disturb a stage `kills` times; returns a line for the table."
     rng,out,t = random.Random(f"{stage}-{seed}"), lab.fresh(stage), time.time()
@@ -222,13 +224,15 @@ def harness(lab, stage, kills, seed=0, signals=("KILL",), progress=lambda *a: No
     assert not leftovers(out), leftovers(out)
     assert len(reference)>1, reference
     count,runs = {s: 0 for s in signals}, 0
-    out,kept = lab.fresh(stage), {}
+    out,kept,late,new = lab.fresh(stage), {}, 0, True
     while True:
         left = sum(count.values())<kills
         name = rng.choice(signals)
         at_operation = left and operations and name=="KILL" and (stage=="checkpoint" or rng.random()<.5)
         (out/"log.txt").unlink(missing_ok=True)
-        p = start(stage, out, rng.randint(1, operations) if at_operation else 0)
+        last = at_operation and new and late<LATE                                        # first the last operations, one by one: what they leave, nothing later sweeps
+        p = start(stage, out, operations-late if last else rng.randint(1, operations) if at_operation else 0)
+        late,new = late+bool(last), False
         if left and not at_operation:
             code = p.wait(max(.01, rng.random()*took*1.05))
             if code is None: p.send(getattr(signal, f"SIG{name}"))
@@ -247,7 +251,7 @@ def harness(lab, stage, kills, seed=0, signals=("KILL",), progress=lambda *a: No
             assert not again, f"{stage}: was made again although it was done: {again[:3]}"
             runs += 1
             if not left: break
-            out,kept = lab.fresh(stage), {}
+            out,kept,new = lab.fresh(stage), {}, True
             continue
         early = stage=="batch" and code<0 and "nodes to run" not in said                 # still importing: it just ends
         assert left and (code==ended or early), f"{stage}: exit code {code} after SIG{name}\n{said[-2000:]}"

@@ -1,8 +1,9 @@
 """The batch: it runs, survives a kill, repeats only what changed, and does nothing when all is there."""
-import os, re, signal, subprocess, time
+import fcntl, os, re, shutil, signal, subprocess, time
 from pathlib import Path
 import crash
 from conftest import BIN
+from embryo.core import read_json, write_json
 
 def done(out): return {str(p.parent.relative_to(out)): p.stat().st_mtime_ns for p in sorted((out/"papermill_runs/tiny/runs").rglob("rows.parquet")) if (p.parent/"run.json").is_file()}  # run.json comes last
 
@@ -30,18 +31,31 @@ def test_kill_resume_noop_and_change(run, tiny, tmp_path):
     whole,runs = crash.snapshot(tmp_path), tmp_path/"papermill_runs/tiny"                 # damage is found before anything begins, and made again, and nothing else is
     for f in (runs/"corpora/zipf/train/ids.bin", runs/"series/roberta-none-s0/step0/model.safetensors"): b = bytearray(f.read_bytes()); b[len(b)//2] ^= 4; f.write_bytes(b)
     (runs/"series/roberta-zipf-s0/series.json").write_text((runs/"series/roberta-zipf-s0/series.json").read_text()[:-30])
+    (runs/"series/roberta-klingon-s0/series.json").unlink(); shutil.rmtree(runs/"corpora/klingon/tokenizer"); (runs/"appendix/p2_transfer.ipynb").unlink()
     (tmp_path/"figures/tiny/p2_table1.csv").write_bytes(table.replace(b"1", b"2", 1)); (tmp_path/"figures/tiny/p2_table1.md").unlink()
     (runs/"mine.tmp").write_text("not ours"); (runs/".mine.tmpl").write_text("nor this")
     code,out,err = run("embryo_plan", "--profile", tiny)
-    assert {l.split()[-1] for l in out.splitlines() if l.startswith("damaged")}=={"corpus/zipf", "pretrain/roberta-none-s0", "pretrain/roberta-zipf-s0", "p2_transfer/appendix"}, out
+    damaged = {"corpus/zipf", "corpus/klingon", "pretrain/roberta-none-s0", "pretrain/roberta-zipf-s0", "pretrain/roberta-klingon-s0", "p2_transfer/appendix"}
+    assert {l.split()[-1] for l in out.splitlines() if l.startswith("damaged")}==damaged, out
+    with open(runs/".lock", "w") as lock:                                                # a second batch is refused, and touches nothing
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code,out,err = run("embryo_run", "--profile", tiny)
+        assert code==2 and "another batch of this profile is running" in err and done(tmp_path)==after, err
     code,out,err = run("embryo_run", "--profile", tiny, timeout=400)
-    assert code==0 and out.startswith("4 of "), (out, err)
+    assert code==0 and out.startswith("6 of "), (out, err)
     again = done(tmp_path)
-    assert {k[len("papermill_runs/tiny/runs/"):] for k in again if again[k]!=after[k]}=={"corpus/zipf", "pretrain/roberta-none-s0", "pretrain/roberta-zipf-s0", "p2_transfer/appendix"}
+    assert {k[len("papermill_runs/tiny/runs/"):] for k in again if again[k]!=after[k]}==damaged
     assert (runs/"mine.tmp").exists() and (runs/".mine.tmpl").exists()
     (runs/"mine.tmp").unlink(); (runs/".mine.tmpl").unlink()
     assert crash.snapshot(tmp_path)==whole and (tmp_path/"figures/tiny/p2_table1.md").exists()
     after = again
+
+    note = runs/"runs/pretrain/roberta-zipf-s0/run.json"                                 # a series that was mended on another machine has other last bits: what was measured on it is out of date
+    was = read_json(note)
+    write_json(note, dict(was, made="other"))
+    code,out,err = run("embryo_plan", "--profile", tiny)
+    assert {l.split()[-1] for l in out.splitlines() if l.startswith("changed")}=={"transplant/roberta-zipf+english-s0", "finetune/roberta-zipf-s0", "rows/all"}, out
+    write_json(note, was)
 
     tiny.write_text(tiny.read_text().replace("epochs = 1", "epochs = 2"))                # a longer fine-tuning
     code,out,err = run("embryo_plan", "--profile", tiny)
