@@ -373,7 +373,7 @@ class Plan:
         l1s = list(dict.fromkeys(chain_name(read_chain(l)) if is_chain(l) and not self.grown(l)[1] else l for l in l1s))
         if template=="chain":
             for k in spec: choose("key", k, (), where=self._where(f"results.{result}"))
-            if plain := [l for l in l1s if not is_chain(l)]: raise EmbryoError(f"{self._where(f'results.{result}')}: {plain[0]!r} is no chain; expected L1:budget, L1:budget, ...")
+            if plain := [l for l in l1s if not is_chain(l) or self.grown(l)[1]]: raise EmbryoError(f"{self._where(f'results.{result}')}: {plain[0]!r} is no chain; expected L1:budget, L1:budget, ..., with transplants behind all but the last")
             self._of[result] = [self.pretrain(f, l1, seed) for f in family for l1 in l1s for seed in seeds]
             return
         out = []

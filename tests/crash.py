@@ -46,6 +46,10 @@ epochs = 1
 max_length = 64
 """
 PROFILE = 'profile = "crash"'+SIZES+"""
+[pretrain.chain]
+curve_every = 2
+save = 4
+state_every = 1
 [pretrain.albert]
 steps = 60
 save = [[5, 30], [10, 60]]
@@ -86,14 +90,16 @@ def checkpoint(out):
     net = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, positions=32)
     pretrain_run("electra", "english", 7, out/"papermill_runs/crash/corpora", out/"papermill_runs/crash/series", net, dict(steps=10, batch=4, length=32, warmup=2, save=1, state_every=1, heldout_batches=1), progress=False)
 
+def chain(out): command("embryo_pretrain", "--family", "roberta", "--l1", "zipf:1k,english:1k", "--profile", out/"crash.toml")
+
 def node(name):
     def f(out):
         from embryo.batch import run_one
         run_one(str(out/"papermill_runs/crash/plan.json"), NODES[name], "here")
     return f
 
-STAGES = dict(corpus=corpus, pretrain=pretrain, checkpoint=checkpoint, examine=node("examine"), finetune=node("finetune"), batch=None)
-NEEDS = dict(corpus="profile", pretrain="corpora", checkpoint="corpora", examine="series", finetune="series", batch="profile")
+STAGES = dict(corpus=corpus, pretrain=pretrain, checkpoint=checkpoint, chain=chain, examine=node("examine"), finetune=node("finetune"), batch=None)
+NEEDS = dict(corpus="profile", pretrain="corpora", checkpoint="corpora", chain="corpora", examine="series", finetune="series", batch="profile")
 
 def child(stage, out, operation, seen, ready, log):
     "Run a stage; end at a file operation, if one is named; count them."
@@ -171,7 +177,7 @@ GROWS = re.compile(r"series\.json$|header\.json$|manifest|run\.json$|rows\.csv$"
 def finished(stage, out):
     "Times of things that need not be made again."
     out = Path(out)/"papermill_runs/crash"
-    if stage in ("pretrain", "checkpoint"):
+    if stage in ("pretrain", "checkpoint", "chain"):
         names = [(f.parent, e["step"]) for f in out.glob("series/*/series.json") for e in json.loads(f.read_text())["steps"]]
         return {str(d/f"step{k}"/"model.safetensors"): (d/f"step{k}"/"model.safetensors").stat().st_mtime_ns for d,k in names}
     if stage=="corpus": return {str(f): f.stat().st_mtime_ns for k in out.glob("corpora/**/key.json") for f in k.parent.glob("*.bin")}

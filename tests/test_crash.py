@@ -5,7 +5,7 @@ import pytest
 import crash
 
 HERE = Path(__file__).resolve().parent
-SHORT = dict(corpus=2, pretrain=3, checkpoint=14, examine=2, finetune=2)                  # the whole batch is killed in test_batch.py
+SHORT = dict(corpus=2, pretrain=3, checkpoint=14, chain=4, examine=2, finetune=2)                  # the whole batch is killed in test_batch.py
 
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory): return crash.Lab(tmp_path_factory.mktemp("crash")/"lab")

@@ -1,0 +1,126 @@
+"""Chains of L1s: borders, budgets, what chains share, and what the batch makes of a line in a profile."""
+import os, shutil
+from dataclasses import replace
+from pathlib import Path
+import numpy as np, pytest
+import crash
+from embryo.artificial import unstructured
+from embryo.batch import Plan
+from embryo.core import EmbryoError, read_json
+from embryo.models import build
+from embryo.nursery import chain_rows
+from embryo.nursery_figures import leaves_plateau, nursery_curves, savings
+from embryo.pretrain import PretrainConfig, Stage, pretrain, pretrain_stages
+from embryo.rows import read_rows
+from embryo.series import open_series
+
+SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+VARIANTS = """
+[variants.wide]
+model = {hidden_size = 64}
+[variants.slow]
+pretrain = {lr = 1e-4}
+[results.chains]
+template = "chain"
+l1 = [%s]
+seed = [0]
+"""
+
+@pytest.fixture
+def profile(tmp_path):
+    def f(*chains):
+        (tmp_path/"p.toml").write_text('profile = "p"'+crash.SIZES+VARIANTS%", ".join(map(repr, chains)))
+        (tmp_path/"klingon.txt").write_text(crash.KLINGON)
+        return tmp_path/"p.toml"
+    return f
+
+def ids(seed, probs=None):
+    pair = [unstructured(n, vocab_size=20, probs=probs, line=(30, 30), seed=seed+k) for k,n in enumerate((20_000, 2000))]
+    for c in pair: c.header["pack"] = "line"
+    return pair
+
+def net(**kw): return build("roberta", 25, 32, **SMALL, **kw)
+def facts(s): return [(e["step"], e["sha256"], e["loss"], e["tokens"]) for e in s.entries.values()], s.info.get("curve")
+
+CFG = PretrainConfig(steps=12, batch=4, length=32, lr=5e-3, warmup=3, save=6, curve_every=4, state_every=1, heldout_batches=2, bf16=False)
+
+@pytest.mark.parametrize("optimizer,moments", [("adamw", "fresh"), ("adamw", "carried"), ("lamb", "fresh"), ("lamb", "carried")])
+@pytest.mark.parametrize("dropout", [0., .1])
+def test_borders_resume_bit_for_bit(tmp_path, optimizer, moments, dropout):
+    "Stopped before, at and behind each border of three stages; the last begins with half of the model drawn anew."
+    def forget(model):
+        import torch
+        with torch.random.fork_rng(devices=[]): torch.manual_seed(1); torch.nn.init.normal_(model.get_input_embeddings().weight)
+        return model
+    new = lambda: net(hidden_dropout_prob=dropout)
+    stages = [Stage(*ids(1), replace(CFG, optimizer=optimizer), "a"), Stage(*ids(2, 1/np.arange(1, 21)), replace(CFG, optimizer=optimizer, moments=moments), "b"), Stage(*ids(3), replace(CFG, optimizer=optimizer, moments=moments, lr=1e-3), "c", arm="forget", enter=forget)]
+    whole = pretrain_stages(stages, new(), None, tmp_path/"whole", progress=False)
+    assert whole.steps==[0, 6, 12, 18, 24, 30, 36]
+    for k in (11, 12, 13, 24, 25):
+        pretrain_stages(stages, new(), None, tmp_path/f"k{k}", progress=False, stop_after=k)
+        assert facts(pretrain_stages(stages, new(), None, tmp_path/f"k{k}", progress=False))==facts(whole), k
+    first = pretrain_stages(stages[:2], new(), None, tmp_path/"first", progress=False)
+    grown = pretrain_stages(stages, new(), None, tmp_path/"grown", progress=False, start=first)
+    assert facts(grown)==facts(whole)
+    for step,name in ((30, "damaged"), (18, "damaged before the border")):
+        w = tmp_path/"grown"/f"step{step}"/"model.safetensors"
+        b = bytearray(w.read_bytes()); b[-9] ^= 1; w.write_bytes(b)
+        assert facts(pretrain_stages(stages, new(), None, tmp_path/"grown", progress=False))==facts(whole), name
+    shutil.rmtree(tmp_path/"first"/"state")                                              # without its state the first stages are trained again, to the same bytes
+    assert facts(pretrain_stages(stages, new(), None, tmp_path/"again", progress=False, start=first))==facts(whole)
+
+def test_one_stage_is_the_plain_run(tmp_path):
+    c,h = ids(1)
+    a = pretrain(c, h, net(), None, CFG, tmp_path/"a", dict(l1="x"), progress=False)
+    b = pretrain_stages([Stage(c, h, CFG, "x")], net(), None, tmp_path/"b", dict(l1="x:2k"), progress=False)
+    assert facts(a)==facts(b) and "stages" in b.info["run"] and "stages" not in a.info["run"]
+
+def test_stages_that_do_not_go_together(tmp_path):
+    c,h = ids(1)
+    with pytest.raises(EmbryoError, match="a chain keeps its objective and its optimizer"): pretrain_stages([Stage(c, h, CFG, "a"), Stage(c, h, replace(CFG, optimizer="lamb"), "b")], net(), None, tmp_path/"x")
+    other = pretrain_stages([Stage(c, h, replace(CFG, lr=1e-3), "a")], net(), None, tmp_path/"other", progress=False)
+    with pytest.raises(EmbryoError, match="is not a finished run of the first stages"): pretrain_stages([Stage(c, h, CFG, "a"), Stage(c, h, CFG, "b")], net(), None, tmp_path/"y", start=other)
+    assert not (tmp_path/"y").exists()
+
+def test_chains_in_a_profile(run, profile, tmp_path):
+    p = profile("{zipf,klingon}:1k,english:1k~slow", " zipf:1k , english:1k ", "zipf:1k~wide+body-only,english:1k")
+    nodes = Plan(p, root=tmp_path).nodes
+    assert [k[len("chain/roberta-"):] for k in nodes if k.startswith("chain/")]==["zipf:1k-s0", "zipf:1k,english:1k~slow-s0", "klingon:1k-s0", "klingon:1k,english:1k~slow-s0", "zipf:1k,english:1k-s0", "zipf:1k~wide-s0", "zipf:1k~wide+body-only,english:1k-s0"]
+    wide = nodes["chain/roberta-zipf:1k~wide+body-only,english:1k-s0"]
+    assert wide.params["model"]["hidden_size"]==64 and set(wide.needs)=={"corpus/zipf", "corpus/english", "chain/roberta-zipf:1k~wide-s0"}
+    assert nodes["chain/roberta-zipf:1k,english:1k~slow-s0"].params["stages"][1]["lr"]==1e-4!=nodes["chain/roberta-zipf:1k,english:1k~slow-s0"].params["stages"][0].get("lr")
+    code,out,err = run("embryo_run", "--profile", p, timeout=400)
+    assert code==0, err
+    series = tmp_path/"papermill_runs/p/series"
+    a,b = (open_series(series/f"roberta-{k}-s0") for k in ("zipf:1k", "zipf:1k,english:1k~slow"))
+    assert {0, 8, 16}<=set(b.steps) and a.entries[8]["sha256"]==b.entries[8]["sha256"] and not b.audit().query("severity=='fault'").size
+    r = read_rows(tmp_path/"papermill_runs/p/runs")
+    c = nursery_curves(r)
+    assert set(c["arm"])=={"zipf 1k", "klingon 1k", "zipf 1k, body-only"} and set(c.loc[c["setting"]!="", "setting"])=={"slow", "wide"}
+    with pytest.raises(EmbryoError, match="no curve without a nursery"): savings(c)
+    code,out,err = run("embryo_run", "--profile", p)
+    assert code==0 and out.startswith("0 of ")
+
+@pytest.mark.parametrize("chain,sentence", [("zipf:1k,english:1k~wide", r"\[variants.wide\]: changes the model, which is built for the first stay"), ("zipf:1k~tall,english:1k", "unknown variant 'tall'"), ("zipf:1k,english", "'english' is no stay"), ("zipf:1,english:1k", "with its unit"),
+    ("nowhere:1k,english:1k", "unknown L1 'nowhere'"), ("zipf:1k,english:1k+body-only", "behind the last stay|no chain"), ("english", "is no chain")])
+def test_what_a_chain_may_not_say(run, profile, chain, sentence):
+    code,out,err = run("embryo_plan", "--profile", profile(chain))
+    import re
+    assert code==2 and re.search(sentence, err) and len(err.strip().splitlines())==1, err
+
+def test_a_chain_is_examined_and_tuned(run, profile, tmp_path):
+    p = profile("zipf:1k,english:1k")
+    p.write_text(p.read_text()+'[results.words]\ntemplate = "examine"\nl1 = ["zipf:1k,english:1k"]\nstep = "last"\n[results.tuned]\ntemplate = "finetune"\nl1 = ["zipf:1k,english:1k", "zipf:1k,english:1k+shuffled"]\ntask = ["RTE"]\n[examine]\nmax_sentences = 5\n')
+    code,out,err = run("embryo_run", "--profile", p, timeout=400)
+    assert code==0, err
+    runs = tmp_path/"papermill_runs/p/runs"
+    assert (runs/"finetune/roberta-zipf:1k,english:1k+shuffled-s0/rows.parquet").is_file() and (runs/"examine/roberta-zipf:1k,english:1k-s0-step16/rows.parquet").is_file()
+
+def test_change_points_of_known_curves():
+    "The change point is found to within a tenth where there is one, in noise of real curves' size; none is found where there is none."
+    t,rng = np.linspace(0, 10, 60), np.random.default_rng(0)
+    for leave in (2., 4., 7.):
+        found = [leaves_plateau(t, 6-.15*np.maximum(0, t-leave)+.5*np.exp(-t*4)+.01*rng.standard_normal(60), 6.) for _ in range(20)]
+        assert abs(np.mean(found)-leave)<.25 and np.isfinite(found).all(), (leave, found)
+    never = [leaves_plateau(t, 6+.5*np.exp(-t*4)+.01*rng.standard_normal(60), 6.) for _ in range(50)]
+    assert np.isnan(never).all()
