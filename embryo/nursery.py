@@ -60,7 +60,7 @@ def read_chain(
         m = re.fullmatch(r"\s*([\w.-]+):([\w.]+)((?:~[\w.-]+)*)(?:\+([\w-]+))?\s*", part)
         if not m: raise EmbryoError(f"chain {text!r}: {part.strip()!r} is no stay; expected L1:budget, then ~variant and +transplant where wanted, as in nesting-zipf:5M+body-only")
         if m[4]: read_arm(m[4])
-        out.append(Stay(m[1], budget(m[2]), tuple(m[3].split(VARIANT)[1:]), m[4] or ""))
+        out.append(Stay(m[1], budget(m[2]), tuple(m[3].split(VARIANT)[1:]), "" if m[4] in (None, "none") else m[4]))
     if out[-1].arm: raise EmbryoError(f"chain {text!r}: +{out[-1].arm} stands behind the last stay, where no other begins; put it behind an earlier one")
     return out
 

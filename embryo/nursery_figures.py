@@ -11,6 +11,7 @@ __all__ = ['ARM_KEYS', 'NEAR', 'PAST', 'NOTHING', 'POS_SHOWN', 'arm_of', 'nurser
 # %% ../nbs/16f_nursery_figures.ipynb #c002
 import itertools, math, re
 import numpy as np, pandas as pd
+from scipy.stats import t as student_t, ttest_ind
 from .core import EmbryoError
 from .rows import mean_interval
 from .pretrain import STUCK_MARGIN
@@ -93,7 +94,6 @@ def difference(
     level:float=.95, # Coverage
 )->tuple: # (mean of a - mean of b, low, high); without an interval where one of them has a single seed
     "Difference of two means over seeds (Welch)."
-    from scipy.stats import ttest_ind
     a,b = np.asarray(a, float), np.asarray(b, float)
     d = a.mean()-b.mean()
     if min(len(a), len(b))<2 or a.std()+b.std()==0: return d, math.nan, math.nan
@@ -192,10 +192,12 @@ def arm_colors(arms)->dict: # One colour an arm; nothing first is black
 
 def mean_curves(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
-)->pd.DataFrame: # One line a point: family, size, arm, setting, plateau, tokens, flops, value (mean over seeds), low, high (their range), seeds
+)->pd.DataFrame: # One line a point: family, size, arm, setting, plateau, tokens, flops, value (mean over seeds), low, high (95% over seeds; NaN with one), seeds
     "Curves over seeds."
     g = curves.groupby(["family", "size", "arm", "setting", "plateau", "tokens"], as_index=False, dropna=False)
-    return g.agg(flops=("flops", "mean"), value=("value", "mean"), low=("value", "min"), high=("value", "max"), seeds=("seed", "nunique"))
+    d = g.agg(flops=("flops", "mean"), value=("value", "mean"), sd=("value", "std"), seeds=("seed", "nunique"))
+    half = student_t.ppf(.975, np.maximum(1, d["seeds"]-1))*d.pop("sd")/np.sqrt(d["seeds"])
+    return d.assign(low=d["value"]-half, high=d["value"]+half)
 
 def plot_nursery(
     data:pd.DataFrame, # From `mean_curves`, of one size
