@@ -129,18 +129,20 @@ def savings(
 def at_equal_flops(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
     baseline:str="nothing", # Nursery of the arm that all are compared with, of the same size
-)->pd.DataFrame: # One line an arm: `ARM_KEYS`, flops (nursery + last stay), value, other (the baseline's loss there: its longest schedule that was run, NaN if it ends earlier), gain, low, high, seeds
+)->pd.DataFrame: # One line an arm: `ARM_KEYS`, flops (nursery + last stay), value, other (the baseline's loss there, NaN if all end earlier), budget0 (tokens of the baseline's schedule), gain, low, high, seeds
     "Losses after the same number of operations."
     out = []
     for (family,size),g in curves.groupby(["family", "size"]):
         base = g[g["nursery"]==baseline]
-        base = base[base["budget"]==base["budget"].max()]
         for key,d in g[g["nursery"]!=baseline].groupby(ARM_KEYS):
             end = d.sort_values("tokens").groupby("seed").last()
             at = float(end["flops"].mean())
-            other = np.array([np.interp(at, x["flops"], x["value"]) if x["flops"].max()>=.999*at else math.nan for _,x in base.sort_values("tokens").groupby("seed")])
-            gain,low,high = difference(other, end["value"]) if len(other) and np.isfinite(other).all() else (math.nan,)*3
-            out.append(dict(zip(ARM_KEYS, key), flops=at, value=float(end["value"].mean()), other=float(other.mean()) if len(other) else math.nan, gain=gain, low=low, high=high, seeds=len(end)))
+            long = base.groupby("budget")["flops"].max()
+            long = long[long>=.99*at]                                                    # whole updates: budgets are met to within one
+            alone = base[base["budget"]==long.idxmin()].sort_values("tokens") if len(long) else base.iloc[:0]
+            other = np.array([np.interp(at, x["flops"], x["value"]) for _,x in alone.groupby("seed")])
+            gain,low,high = difference(other, end["value"]) if len(other) else (math.nan,)*3
+            out.append(dict(zip(ARM_KEYS, key), flops=at, value=float(end["value"].mean()), other=float(other.mean()) if len(other) else math.nan, budget0=float(long.idxmin()) if len(long) else math.nan, gain=gain, low=low, high=high, seeds=len(end)))
     return pd.DataFrame(out)
 
 # %% ../nbs/16f_nursery_figures.ipynb #c022
@@ -158,16 +160,16 @@ def leaves_plateau(
     if not len(start): return math.nan
     end = np.flatnonzero(y<plateau-PAST)
     t,y = t[start[0]:end[0]+1 if len(end) else None], y[start[0]:end[0]+1 if len(end) else None]
-    if len(t)<4: return float(t[0]) if len(end) else math.nan                              # it fell through without a rest, or there is too little to tell
+    if len(t)<5: return float(t[0]) if len(end) else math.nan                              # it fell through without a rest, or there is too little to tell
     best = (math.inf, math.nan, 0.)
     for k in np.linspace(t[0], t[-2], 4*len(t)):
-        X = np.stack([np.ones(len(t)), np.maximum(0, t-k)], 1)
+        X = np.stack([np.ones(len(t)), t, np.maximum(0, t-k)], 1)
         beta = np.linalg.lstsq(X, y, rcond=None)[0]
-        best = min(best, (float(np.square(y-X@beta).sum()), k, beta[1]))
-    n,flat = len(t), float(np.square(y-y.mean()).sum())
+        best = min(best, (float(np.square(y-X@beta).sum()), k, beta[2]))
+    n,flat = len(t), float(np.square(y-np.polyval(np.polyfit(t, y, 1), t)).sum())
     bic = lambda rss,k: n*math.log(max(rss, 1e-12)/n)+k*math.log(n)
-    fallen = best[2]*(t[-1]-best[1])                                                     # nats, along the fitted line
-    return float(best[1]) if fallen<-STUCK_MARGIN and bic(best[0], 3)<bic(flat, 1) else math.nan
+    fallen = best[2]*(t[-1]-best[1])                                                     # nats, below the first line's continuation
+    return float(best[1]) if fallen<-STUCK_MARGIN and bic(best[0], 4)<bic(flat, 2) else math.nan
 
 # %% ../nbs/16f_nursery_figures.ipynb #c024
 def plateau_rows(
