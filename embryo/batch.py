@@ -254,11 +254,11 @@ class Plan:
     def pretrain(self, family, l1, seed):
         "The node that pretrains one model on an L1 or through a chain of them, or transplants one: l1+arm."
         from embryo.models import FAMILIES
-        from embryo.nursery import is_chain
+        from embryo.nursery import grown, is_chain
         from embryo.pretrain import PretrainConfig
         choose("family", family, FAMILIES, where=self._where("results"))
         if not isinstance(seed, int) or seed<0: raise EmbryoError(f"{self._where('results')}: seed {seed!r}; expected whole numbers from 0")
-        source,arm = self.grown(l1)
+        source,arm = grown(l1)
         if arm: return self.transplant(family, source, arm, seed)
         if is_chain(l1): return self.chain(family, l1, seed)
         training = dict(resolve(self.p, "pretrain", "default", family, l1, f"{family}-{l1}"), seed=seed)
@@ -268,12 +268,6 @@ class Plan:
         corpus = "english" if l1=="none" else l1
         return self._add(f"pretrain/{family}-{l1}-s{seed}", dict(family=family, l1=l1, seed=seed, corpora=self.runs/"corpora", series=self.runs/"series",
             model=resolve(self.p, "model", "default", family), training=training), [self.corpus(corpus)])
-
-    def grown(self, l1):
-        "An L1 or a chain, and the transplant behind it: (l1, arm or nothing)."
-        from embryo.nursery import NEXT
-        from embryo.transplant import ARM
-        return l1.rsplit(ARM, 1) if ARM in l1.split(NEXT)[-1] else (l1, "")
 
     def chain(self, family, l1, seed):
         "The node that trains one model through a chain; what it shares with other chains is a node of its own."
@@ -310,9 +304,9 @@ class Plan:
 
     def steps(self, family, l1, spec):
         "Checkpoints that a series will have: all, or the last."
-        from embryo.nursery import is_chain, read_chain, stay_config
+        from embryo.nursery import grown, is_chain, read_chain, stay_config
         from embryo.transplant import STAGE
-        source,arm = self.grown(l1)
+        source,arm = grown(l1)
         if arm and arm!=STAGE: return self.steps(family, source, "last")
         if is_chain(l1) and not arm:
             made,q = [0], self.nodes[self.chain(family, l1, 0)].params
@@ -359,7 +353,7 @@ class Plan:
         return self._add(f"finetune/{name}", dict(which, glue=self.data/"glue", squad=self.data/"squad2", tasks=list(tasks), intermediate=first, finetuning=conf), needs, files)
 
     def _expand(self, result, spec):
-        from embryo.nursery import chain_name, is_chain, read_chain
+        from embryo.nursery import chain_name, grown, is_chain, read_chain
         from embryo.series import expand, open_series
         template = choose("template", spec.pop("template", "?"), ("examine", "finetune", "chain", "appendix"), where=self._where(f"results.{result}"))
         if template=="appendix":
@@ -370,10 +364,10 @@ class Plan:
             return
         family,l1s,seeds = (spec.pop(k) if isinstance(spec.get(k), list) else [spec.pop(k, d)] for k,d in (("family", "roberta"), ("l1", "english"), ("seed", 0)))
         l1s = [x for l in l1s for x in expand(l)]                                         # {zipf,nesting-zipf}:5M,english:10M~{a,b}: four chains
-        l1s = list(dict.fromkeys(chain_name(read_chain(l)) if is_chain(l) and not self.grown(l)[1] else l for l in l1s))
+        l1s = list(dict.fromkeys(chain_name(read_chain(l)) if is_chain(l) and not grown(l)[1] else l for l in l1s))
         if template=="chain":
             for k in spec: choose("key", k, (), where=self._where(f"results.{result}"))
-            if plain := [l for l in l1s if not is_chain(l) or self.grown(l)[1]]: raise EmbryoError(f"{self._where(f'results.{result}')}: {plain[0]!r} is no chain; expected L1:budget, L1:budget, ..., with transplants behind all but the last")
+            if plain := [l for l in l1s if not is_chain(l) or grown(l)[1]]: raise EmbryoError(f"{self._where(f'results.{result}')}: {plain[0]!r} is no chain; expected L1:budget, L1:budget, ..., with transplants behind all but the last")
             self._of[result] = [self.pretrain(f, l1, seed) for f in family for l1 in l1s for seed in seeds]
             return
         out = []
@@ -435,9 +429,9 @@ class Plan:
         elif n.template in (*SERIES, "examine", "finetune"):
             from embryo.models import body_flops, shape, training_flops
             from embryo.pretrain import PretrainConfig, longest, phases
-            from embryo.nursery import is_chain, read_chain, stay_config
+            from embryo.nursery import grown, is_chain, read_chain, stay_config
             from embryo.transplant import ARM
-            l1 = self.grown(q["l1"])[0]
+            l1 = grown(q["l1"])[0]
             l1 = l1 if is_chain(l1) else l1.split(ARM)[0]
             family,pre = q["family"], (self.nodes[f"{'chain' if is_chain(l1) else 'pretrain'}/{q['family']}-{l1}-s{q['seed']}"].params if not q.get("source") else dict(model={}, training={}))
             if is_chain(l1): pre = dict(pre, training=asdict(stay_config(read_chain(l1)[-1], pre["stages"][-1], 0)))  # what it shares with other chains is another node

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ARM_KEYS', 'NEAR', 'PAST', 'NOTHING', 'POS_SHOWN', 'arm_of', 'nursery_curves', 'best_settings', 'at_best',
-           'tokens_to', 'difference', 'savings', 'at_equal_flops', 'leaves_plateau', 'plateau_rows', 'arm_colors',
-           'mean_curves', 'plot_nursery', 'plot_savings', 'table_savings', 'plot_growth', 'acquisition',
+           'tokens_to', 'difference', 'efficiency', 'savings', 'at_equal_flops', 'leaves_plateau', 'plateau_rows',
+           'arm_styles', 'mean_curves', 'plot_nursery', 'plot_savings', 'table_savings', 'plot_growth', 'acquisition',
            'acquisition_gap', 'plot_acquisition']
 
 # %% ../nbs/16f_nursery_figures.ipynb #c002
@@ -20,20 +20,19 @@ from .figures import need
 from .embryology import beside, panels
 
 # %% ../nbs/16f_nursery_figures.ipynb #c005
+ARM_KEYS = ["family", "size", "budget", "nursery", "nursery_tokens", "border", "arm"] # what makes an arm
+
 def arm_of(
     chain:str, # A chain
 )->dict: # arm, nursery (name of the first stays), nursery_tokens, border, budget (tokens of the last stay), size, setting
     "What a chain is an instance of."
     stays = read_chain(chain)
-    variants = [(i, v) for i,s in enumerate(stays) for v in s.variants]
-    size = next((v for _,v in variants if re.fullmatch(r"\d+x\d+", v)), "")
-    setting = " ".join(dict.fromkeys(v for _,v in variants if v!=size))
     first,last = stays[:-1], stays[-1]
-    border = first[-1].arm if first else ""
-    nursery = ", ".join(s.l1 for s in first) or "nothing"
-    spent = sum(s.tokens for s in first)
-    name = nursery+(f" {said(spent)}" if first else "")+(f", {border}" if border else "")
-    return dict(arm=name, nursery=nursery, nursery_tokens=spent, border=border or "whole model", budget=last.tokens, size=size, setting=setting)
+    variants = [(s, v) for s in stays for v in s.variants]
+    size = next((v for _,v in variants if re.fullmatch(r"\d+x\d+", v)), "")
+    setting = " ".join(v if s is last else f"{v} in {s.l1}" for s,v in variants if v!=size)
+    name = ", ".join(f"{s.l1} {said(s.tokens)}{'+' if s.arm else ''}{s.arm}" for s in first) or "nothing"
+    return dict(arm=name, nursery=", ".join(s.l1 for s in first) or "nothing", nursery_tokens=sum(s.tokens for s in first), border=first[-1].arm or "whole model" if first else "whole model", budget=last.tokens, size=size, setting=setting)
 
 def nursery_curves(
     rows:pd.DataFrame, # All rows
@@ -52,19 +51,21 @@ def nursery_curves(
         g = g[(g["group"]==b["group"]) & (g["step"]>=b["step"])].sort_values("step").drop_duplicates("step")
         total = tokens.loc[[(*k, s) for s in g["step"]]].to_numpy()
         out.append(g.assign(chain=k[1], tokens=total-b["value"], total=total, flops=total*flops[k], plateau=plateau.get((*k, b["group"]), np.nan), **arm_of(k[1])))
+    out = pd.concat(out, ignore_index=True)
+    one = out.groupby([*ARM_KEYS, "setting", "seed"])["chain"].unique()
+    if (one.str.len()>1).any(): raise EmbryoError(f"nursery curves: {' and '.join(one[one.str.len()>1].iloc[0])} are one arm to us; tell them apart by the names of their variants")
     cols = ["chain", "family", "seed", "arm", "nursery", "nursery_tokens", "border", "budget", "size", "setting", "tokens", "total", "flops", "value", "stderr", "n", "plateau"]
-    return pd.concat(out, ignore_index=True)[cols].astype({"seed":int})
+    return out[cols].astype({"seed":int})
 
 # %% ../nbs/16f_nursery_figures.ipynb #c009
-ARM_KEYS = ["family", "size", "budget", "nursery", "nursery_tokens", "border", "arm"] # what makes an arm
-
 def best_settings(
     curves:pd.DataFrame, # From `nursery_curves`
 )->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, value (its final loss on the first seed), tried (settings), worst
     "The setting that each arm does best with."
     last = curves.sort_values("tokens").groupby([*ARM_KEYS, "setting", "seed"], as_index=False).last()
-    first = last[last["seed"]==last["seed"].min()]
-    out = first.sort_values(["value", "setting"]).groupby(ARM_KEYS, as_index=False).agg(setting=("setting", "first"), value=("value", "first"), tried=("setting", "nunique"), worst=("value", "max"))
+    last["seeds"] = -last.groupby([*ARM_KEYS, "setting"])["seed"].transform("nunique")  # of equal ones, that with most seeds
+    first = last[last["seed"]==last.groupby(ARM_KEYS)["seed"].transform("min")]
+    out = first.sort_values(["value", "seeds", "setting"]).groupby(ARM_KEYS, as_index=False).agg(setting=("setting", "first"), value=("value", "first"), tried=("setting", "nunique"), worst=("value", "max"))
     return out
 
 def at_best(
@@ -100,11 +101,28 @@ def difference(
     ci = ttest_ind(a, b, equal_var=False).confidence_interval(level)
     return d, ci.low, ci.high
 
+def efficiency(
+    tokens, # (S,) tokens of the arm at the loss, one a seed
+    zero, # (S0,) those of the baseline
+    nursery:float, # Tokens of the nursery
+    level:float=.95, # Coverage
+)->tuple: # (1 - (N+T)/T0 of the means, low, high)
+    "Share of all tokens that is saved, with its interval by the delta method."
+    t,z = np.asarray(tokens, float), np.asarray(zero, float)
+    T,Z = t.mean(), z.mean()
+    value = 1-(nursery+T)/Z
+    if min(len(t), len(z))<2: return value, math.nan, math.nan
+    parts = t.var(ddof=1)/len(t)/Z**2, (nursery+T)**2/Z**4*z.var(ddof=1)/len(z)
+    if not sum(parts): return value, math.nan, math.nan
+    dof = sum(parts)**2/(parts[0]**2/(len(t)-1)+parts[1]**2/(len(z)-1))
+    half = student_t.ppf((1+level)/2, dof)*math.sqrt(sum(parts))
+    return value, value-half, value+half
+
 # %% ../nbs/16f_nursery_figures.ipynb #c014
 def savings(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
     baseline:str="nothing", # Nursery of the arm that all are compared with, of the same size and budget
-)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, seeds, final (nats), level, reached (seeds), tokens, tokens0, saved, low, high, rate, efficiency, efficiency_low, efficiency_high
+)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, seeds, final (nats), level, stuck (the baseline), reached (seeds), tokens, tokens0, saved, low, high, rate, efficiency, efficiency_low, efficiency_high
     "Tokens saved at the loss that every seed of the baseline reaches."
     out = []
     for (family,size,budget),g in curves.groupby(["family", "size", "budget"]):
@@ -113,15 +131,16 @@ def savings(
         runs = lambda d: [(x["tokens"].to_numpy(), x["value"].to_numpy()) for _,x in d.sort_values("tokens").groupby("seed")]
         level = max(float(y[-1]) for _,y in runs(base))
         zero = np.array([tokens_to(t, y, level) for t,y in runs(base)])
+        stuck = bool(level>base["plateau"].iloc[0]-STUCK_MARGIN)
         for key,d in g.groupby(ARM_KEYS):
             k = dict(zip(ARM_KEYS, key))
             t = np.array([tokens_to(*x, level) for x in runs(d)])
             reached,n = int(np.isfinite(t).sum()), k["nursery_tokens"]
-            whole = reached==len(t)
-            saved,low,high = difference(zero, t) if whole and k["nursery"]!=baseline else (math.nan,)*3
-            share = lambda x: (x-n)/zero.mean()
-            out.append(dict(k, setting=d["setting"].iloc[0], seeds=len(t), final=float(np.mean([y[-1] for _,y in runs(d)])), level=level, reached=reached, tokens=t.mean() if whole else math.nan, tokens0=zero.mean(), saved=saved, low=low, high=high,
-                            rate=saved/n if n else math.nan, efficiency=share(saved), efficiency_low=share(low), efficiency_high=share(high)))
+            whole,compared = reached==len(t), reached==len(t) and k["nursery"]!=baseline and not stuck
+            saved,low,high = difference(zero, t) if compared else (math.nan,)*3
+            share,share_low,share_high = efficiency(t, zero, n) if compared else (math.nan,)*3
+            out.append(dict(k, setting=d["setting"].iloc[0], seeds=len(t), final=float(np.mean([y[-1] for _,y in runs(d)])), level=level, stuck=stuck, reached=reached, tokens=t.mean() if whole else math.nan, tokens0=zero.mean(), saved=saved, low=low, high=high,
+                            rate=saved/n if n else math.nan, efficiency=share, efficiency_low=share_low, efficiency_high=share_high))
     if not out: raise EmbryoError(f"savings: no curve without a nursery ({baseline!r}), with which the others would be compared; run the same size and budget alone")
     return pd.DataFrame(out)
 
@@ -156,6 +175,7 @@ def leaves_plateau(
 )->float: # Tokens at the change point; NaN: it has not left
     "Where a curve leaves the plateau of frequencies."
     t,y = np.asarray(tokens, float), np.asarray(loss, float)
+    if y[-3:].mean()>plateau-STUCK_MARGIN: return math.nan                                # it may be coming down to the plateau still
     start = np.flatnonzero(y<plateau+NEAR)
     if not len(start): return math.nan
     end = np.flatnonzero(y<plateau-PAST)
@@ -187,10 +207,14 @@ def plateau_rows(
 
 # %% ../nbs/16f_nursery_figures.ipynb #c027
 NOTHING = "nothing" # the arm without a nursery
-def arm_colors(arms)->dict: # One colour an arm; nothing first is black
+def arm_styles(
+    arms, # Names
+)->dict: # {arm: colour and line style}; nothing first is black
+    "How each arm is drawn."
     import seaborn as sns
     rest = [a for a in dict.fromkeys(arms) if a!=NOTHING]
-    return {NOTHING:"black", **dict(zip(rest, sns.color_palette("husl", len(rest))))}
+    colors = sns.color_palette("husl", len(rest))
+    return {NOTHING:dict(color="black", ls="-"), **{a: dict(color=c, ls=("-", "--", ":")[i%3]) for i,(a,c) in enumerate(zip(rest, colors))}}
 
 def mean_curves(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
@@ -205,13 +229,13 @@ def plot_nursery(
     data:pd.DataFrame, # From `mean_curves`, of one size
 ): # matplotlib figure
     "Held-out loss after each nursery, against tokens and against operations."
-    fig,axes = panels(1, 2, 10.5, 4.2, sharey=True)
-    colors = arm_colors(data["arm"])
+    fig,axes = panels(1, 2, 10.5, 4.2, sharey=True, layout="constrained")
+    styles = arm_styles(data["arm"])
     for ax,(x,unit,label) in zip(axes[0], (("tokens", 1e6, "tokens of the last stay (million)"), ("flops", 1e12, "operations, nursery included (10$^{12}$)"))):
         for arm,d in sorted(data.groupby("arm"), key=lambda x: (x[0]!=NOTHING, x[1].sort_values("tokens")["value"].iloc[-1])):
             d = d.sort_values("tokens")
-            ax.plot(d[x]/unit, d["value"], color=colors[arm], lw=2 if arm==NOTHING else 1.3, label=f"{arm}" + (f" [{d['setting'].iloc[0]}]" if d["setting"].iloc[0] else "")+f" (n={d['seeds'].min()})")
-            ax.fill_between(d[x]/unit, d["low"], d["high"], color=colors[arm], alpha=.15, lw=0)
+            ax.plot(d[x]/unit, d["value"], **styles[arm], lw=2 if arm==NOTHING else 1.3, label=f"{arm}" + (f" [{d['setting'].iloc[0]}]" if d["setting"].iloc[0] else "")+f" (n={d['seeds'].min()})")
+            ax.fill_between(d[x]/unit, d["low"], d["high"], color=styles[arm]["color"], alpha=.15, lw=0)
         p = data["plateau"].iloc[0]
         ax.axhline(p, ls=":", color="gray"); ax.annotate("plateau: frequencies only", (1, p), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7, color="gray")
         ax.set(xlabel=label, ylabel="held-out loss (nats)" if x=="tokens" else "", ylim=(min(p, data["value"].min())-.1, p+.6))
@@ -226,11 +250,11 @@ def plot_savings(
     d = data[data["nursery"]!=NOTHING].reset_index(drop=True)
     d["name"] = d["arm"]+np.where(d["size"].ne("") & (d["size"].nunique()>1), " · "+d["size"], "")
     order = d.assign(rank=d["saved"].fillna(-math.inf)).sort_values("rank", kind="stable").index
-    fig,axes = panels(1, 2, 10.5, 1.4+.3*len(d), sharey=True)
+    fig,axes = panels(1, 2, 10.5, 1.4+.3*len(d), sharey=True, layout="constrained")
     for ax,(x,low,high,unit,label) in zip(axes[0], (("saved", "low", "high", 1e6, "tokens of the last stay saved (million)"), ("efficiency", "efficiency_low", "efficiency_high", .01, "share of all tokens saved, nursery counted in (%)"))):
         for y,i in enumerate(order):
             e = d.loc[i]
-            if math.isnan(e[x]): ax.annotate(f"  does not reach {e['level']:.2f} nats in {e['seeds']-e['reached']} of {e['seeds']} seeds", (0, y), fontsize=7, va="center", color="gray"); continue
+            if math.isnan(e[x]): ax.annotate("without it still on the plateau" if e["stuck"] else f"does not reach {e['level']:.2f} nats in {e['seeds']-e['reached']} of {e['seeds']} seeds", (0, y), xytext=(4, 0), textcoords="offset points", fontsize=7, va="center", color="gray", bbox=dict(fc="white", ec="none", pad=1)); continue
             if not math.isnan(e[low]): ax.plot([e[low]/unit, e[high]/unit], [y, y], color="#1b4f72", lw=1.5)
             ax.plot(e[x]/unit, y, "o", color="#1b4f72", mfc="#1b4f72" if e["seeds"]>1 else "white")
         ax.axvline(0, color="black", lw=.8)
@@ -244,16 +268,18 @@ def table_savings(
     data:pd.DataFrame, # From `savings`
     left:pd.DataFrame, # From `plateau_rows`
     flops:pd.DataFrame, # From `at_equal_flops`
+    chosen:pd.DataFrame, # From `best_settings`
 )->pd.DataFrame: # For reading
     "One line an arm: how far it comes, when it leaves the plateau, what it saves."
     d = data.merge(left[[*ARM_KEYS, "left", "tokens", "low", "high"]].rename(columns=dict(tokens="leaves", low="leaves_low", high="leaves_high")), on=ARM_KEYS, how="left")
-    d = d.merge(flops[[*ARM_KEYS, "gain", "low", "high"]].rename(columns=dict(gain="gain", low="gain_low", high="gain_high")), on=ARM_KEYS, how="left") if len(flops) else d.assign(gain=math.nan, gain_low=math.nan, gain_high=math.nan)
+    d = d.merge(chosen[[*ARM_KEYS, "tried"]], on=ARM_KEYS, how="left")
+    d = d.merge(flops[[*ARM_KEYS, "gain", "low", "high", "budget0"]].rename(columns=dict(low="gain_low", high="gain_high")), on=ARM_KEYS, how="left") if len(flops) else d.assign(gain=math.nan, gain_low=math.nan, gain_high=math.nan, budget0=math.nan)
     m = lambda v: f"{v/1e6:.1f}"
     rows = []
     for e in d.sort_values(["size", "budget", "final"]).itertuples():
-        rows.append({"first":e.arm, **({"size":e.size} if d["size"].nunique()>1 else {}), "then (M)":f"{e.budget/1e6:g}", "setting":e.setting or "–", "seeds":str(e.seeds), "loss at the end":f"{e.final:.3f}",
-            "leaves the plateau (M)":_ci(e.leaves, e.leaves_low, e.leaves_high, m) if e.left==e.seeds else f"in {e.left} of {e.seeds}", "tokens saved (M)":_ci(e.saved, e.low, e.high, m) if e.reached==e.seeds else f"not reached in {e.seeds-e.reached} of {e.seeds}" if e.nursery!=NOTHING else "–",
-            "per nursery token":"–" if pd.isna(e.rate) else f"{e.rate:.2f}", "efficiency":_ci(e.efficiency, e.efficiency_low, e.efficiency_high, lambda v: f"{v:.0%}"), "gain at equal operations (nats)":_ci(e.gain, e.gain_low, e.gain_high, lambda v: f"{v:+.2f}")})
+        rows.append({"first":e.arm, **({"size":e.size} if d["size"].nunique()>1 else {}), "then (M)":f"{e.budget/1e6:g}", "setting (tried)":f"{e.setting or '–'} ({e.tried})", "seeds":str(e.seeds), "loss at the end":f"{e.final:.3f}",
+            "leaves the plateau (M)":_ci(e.leaves, e.leaves_low, e.leaves_high, m) if e.left==e.seeds else f"in {e.left} of {e.seeds}", "tokens saved (M)":"–" if e.nursery==NOTHING else "without it still on the plateau" if e.stuck else _ci(e.saved, e.low, e.high, m) if e.reached==e.seeds else f"not reached in {e.seeds-e.reached} of {e.seeds}",
+            "per nursery token":"–" if pd.isna(e.rate) else f"{e.rate:.2f}", "efficiency":_ci(e.efficiency, e.efficiency_low, e.efficiency_high, lambda v: f"{v:.0%}"), "gain at equal operations (nats)":_ci(e.gain, e.gain_low, e.gain_high, lambda v: f"{v:+.2f}")+("" if pd.isna(e.gain) else f" on {e.budget0/1e6:g}M")})
     return pd.DataFrame(rows)
 
 # %% ../nbs/16f_nursery_figures.ipynb #c035
@@ -262,16 +288,16 @@ def plot_growth(
 ): # matplotlib figure
     "Tokens saved against the length of the nursery, a line a nursery and size."
     d = data[(data["nursery"]!=NOTHING) & data["saved"].notna()]
-    fig,axes = panels(1, 2, 10.5, 3.8)
+    fig,axes = panels(1, 2, 10.5, 3.8, layout="constrained")
     width = lambda s: int(s.split("x")[0])*int(s.split("x")[1])**2 if s else 0
     for ax,(x,label,sel) in zip(axes[0], (("nursery_tokens", "tokens of the nursery (million)", "size"), ("size", "model (layers x width)", "nursery_tokens"))):
         if x=="size": d = d.assign(at=d["size"].map({s: i for i,s in enumerate(sorted(d["size"].unique(), key=width))}))
         else: d = d.assign(at=d[x]/1e6)
-        for (nursery,k),g in d.groupby(["nursery", sel]):
+        for (nursery,k,_),g in d.groupby(["nursery", sel, "budget"]):
             if g["at"].nunique()<2: continue
             g = g.sort_values("at")
-            half = np.array([g["saved"]-g["low"], g["high"]-g["saved"]])/1e6
-            ax.errorbar(g["at"], g["saved"]/1e6, yerr=half if np.isfinite(half).all() else None, marker="o", ms=4, lw=1.3, capsize=2, label=f"{nursery}, {k if sel=='size' else said(int(k))}".rstrip(", "))
+            half = np.nan_to_num(np.array([g["saved"]-g["low"], g["high"]-g["saved"]])/1e6)     # a single seed has none
+            ax.errorbar(g["at"], g["saved"]/1e6, yerr=half, marker="o", ms=4, lw=1.3, capsize=2, label=f"{nursery}, {k if sel=='size' else said(int(k))}".rstrip(", "))
         if x=="nursery_tokens": lim = max(ax.get_xlim()[1], .1); ax.plot([0, lim], [0, lim], ls=":", color="gray"); ax.annotate("as many as the nursery took", (lim, lim), fontsize=7, ha="right", va="bottom", color="gray")
         else: ax.set(xticks=range(d["size"].nunique()), xticklabels=[s or "default" for s in sorted(d["size"].unique(), key=width)] if d["size"].nunique() else [])
         ax.axhline(0, color="black", lw=.8); ax.set(xlabel=label, ylabel="tokens saved (million), 95%"); 
@@ -289,25 +315,27 @@ def acquisition(
     a = rows[(rows["evaluator"]==evaluator) & (rows["metric"]=="accuracy") & (rows["mode"]=="corrected") & rows["group"].isin(POS_SHOWN) & rows["l1"].map(is_chain)]
     a = a.sort_values("task", ascending=False).drop_duplicates(["l1", "seed", "step", "group"])
     l = rows[(rows["evaluator"]=="chain") & (rows["metric"]=="loss") & (rows["split"]=="heldout")]
-    l = l[l["group"].str[:1]==l["l1"].map(lambda x: str(len(read_chain(x))))].groupby(["l1", "seed", "step"], as_index=False)["value"].first().rename(columns=dict(value="loss"))
+    l = l[l["group"].str.split(" ").str[0]==l["l1"].map(lambda x: str(len(read_chain(x))))].groupby(["l1", "seed", "step"], as_index=False)["value"].first().rename(columns=dict(value="loss"))
     out = a.merge(l, on=["l1", "seed", "step"])
     return out.assign(chain=out["l1"], arm=[arm_of(x)["arm"] for x in out["l1"]])[["arm", "chain", "seed", "step", "group", "loss", "value", "n", "stderr"]]
 
 def acquisition_gap(
     data:pd.DataFrame, # From `acquisition`
-    baseline:str=NOTHING,
-)->pd.DataFrame: # One line an arm and part of speech: difference (accuracy at equal loss, mean over the range that both have), low, high (95% over seeds), seeds
+    below:float=math.inf, # Only checkpoints of a smaller loss: on a plateau one loss has many accuracies
+    baseline:str=NOTHING, # Arm that the others are compared with
+)->pd.DataFrame: # One line an arm and part of speech: difference (accuracy at equal loss, mean over the arm's checkpoints in the range that both have), low, high (95% over seeds), seeds (the smaller number)
     "What an arm knows more of than the baseline, at the same loss."
-    out = []
-    base = data[data["arm"]==baseline].groupby(["group", "loss"], as_index=False)["value"].mean()
+    out,data = [], data[data["loss"]<below]
     for (arm,group),g in data[data["arm"]!=baseline].groupby(["arm", "group"]):
-        b,each = base[base["group"]==group].sort_values("loss"), []
-        for _,s in g.groupby("seed"):
-            s = s[s["loss"].between(b["loss"].min(), b["loss"].max())] if len(b)>1 else s.iloc[:0]
-            if len(s): each.append(float((s["value"]-np.interp(s["loss"], b["loss"], b["value"])).mean()))
-        if not each: continue
-        m,half = np.mean(each), mean_interval(each, np.zeros(len(each)))[4] if len(each)>1 else math.nan
-        out.append(dict(arm=arm, group=group, difference=m, low=m-half, high=m+half, seeds=len(each)))
+        base = [b.sort_values("loss") for _,b in data[(data["arm"]==baseline) & (data["group"]==group)].groupby("seed") if len(b)>1]
+        if not base: continue
+        low,high = max(b["loss"].min() for b in base), min(b["loss"].max() for b in base)
+        runs = [x for _,x in g[g["loss"].between(low, high)].groupby("seed")]
+        if not runs: continue
+        at = np.sort(np.concatenate([x["loss"] for x in runs]))                          # the same losses for every run of both
+        mine,theirs = ([float(np.interp(at, x["loss"], x["value"]).mean()) for x in y] for y in ([x.sort_values("loss") for _,x in g.groupby("seed")], base))
+        d,lo,hi = difference(mine, theirs)
+        out.append(dict(arm=arm, group=group, difference=d, low=lo, high=hi, seeds=min(len(mine), len(theirs))))
     return pd.DataFrame(out, columns=["arm", "group", "difference", "low", "high", "seeds"])
 
 def plot_acquisition(
@@ -317,11 +345,11 @@ def plot_acquisition(
     groups = [g for g in POS_SHOWN if g in set(data["group"])]
     cols = min(5, len(groups))
     fig,axes = panels(-(-len(groups)//cols), cols, 2.5*cols+1.2, 2.3*-(-len(groups)//cols), sharex=True, sharey=True)
-    colors = arm_colors(data["arm"])
+    styles = arm_styles(data["arm"])
     for ax,group in zip(axes.flat, groups):
         for (arm,_),d in data[data["group"]==group].groupby(["arm", "seed"], sort=False):
             d = d.sort_values("loss")
-            ax.plot(d["loss"], d["value"], marker=".", ms=4, lw=1, color=colors[arm], alpha=.8, label=arm)
+            ax.plot(d["loss"], d["value"], marker=".", ms=4, lw=1, **styles[arm], alpha=.8, label=arm)
         ax.set(title=f"{group} (n={int(data.loc[data['group']==group, 'n'].max())})", ylim=(-.02, 1.02))
     for ax in axes.flat[len(groups):]: ax.axis("off")
     for ax in axes[-1]: ax.set(xlabel="held-out loss (nats)")

@@ -252,11 +252,12 @@ def training_batch(
     step:int, # Number of the batch
     purpose:str="train", # "heldout" walks through the corpus in order, with masks that never change
     marks:dict=None, # From `piece_marks`; None: every id is a word
+    seen:int=0, # Batches of this size that earlier stages of a chain have taken from this corpus
 ): # (input_ids (B, T), attention_mask (B, T) or None if nothing is padded, positions (M,) flat indices, labels (M,), segments (B, T) or None, order (B,) or None), int64 tensors
     "The batch of one step: a pure function of (corpus hash, seed, step)."
     pair = cfg.objective.removeprefix("mlm+") if "+" in cfg.objective else ""
     length,who = length_at(cfg, step if purpose=="train" else 0), cfg.seed if purpose=="train" else purpose
-    n,B = n_examples(corpus, length, 3 if pair else 2), cfg.batch
+    n,B,step = n_examples(corpus, length, 3 if pair else 2), cfg.batch, step+seen
     pos = step*B+np.arange(B)
     if purpose=="train": which = np.concatenate([in_order(pos[pos//n==e]%n, n, cfg.order, seed_for("order", corpus.hash, cfg.seed, int(e))) for e in np.unique(pos//n)])
     else: which = pos%n
@@ -421,7 +422,9 @@ def heldout_loss(
 # %% ../nbs/12_pretrain.ipynb #c051
 def _same_run(old, new, folder):
     "Refuse to continue a series of another configuration."
-    flat = lambda d: {f"{k}.{j}" if isinstance(v, dict) else k: x for k,v in d.items() for j,x in (v.items() if isinstance(v, dict) else [(k, v)]) if j not in ("state_every", "keep_state_every")} # how often the state is kept changes no number
+    def flat(d): # how often the state is kept changes no number
+        d = {**{k: v for k,v in d.items() if k!="stages"}, **{f"stage {i+1} {x}": y for i,s in enumerate(d.get("stages", [])) for x,y in s.items()}}
+        return {f"{k}.{j}" if isinstance(v, dict) else k: x for k,v in d.items() for j,x in (v.items() if isinstance(v, dict) else [(k, v)]) if j not in ("state_every", "keep_state_every")}
     old = dict(old, config={**asdict(PretrainConfig()), **old.get("config", {})})        # a setting that is younger than the series had its default
     a,b = flat(json.loads(json.dumps(old))), flat(json.loads(json.dumps(new, default=str)))
     diff = [f"{k} {a.get(k)!r} -> {b.get(k)!r}" for k in sorted(set(a)|set(b)) if a.get(k)!=b.get(k)]
@@ -522,7 +525,8 @@ def pretrain_stages(
     if not bad and [e["step"] for e in info["steps"]]==plan: return open_series(out)
     model.to(dev).train()
     model.set_attn_implementation("sdpa" if dev.type=="cuda" else "eager")               # measured: on a CPU the plain matrices are up to 1.4x faster in bf16
-    opt = make_optimizer(model, cfg)
+    opt = make_optimizer(model, stages[0].cfg)                                           # a state brings the settings of its own stage
+    seen_before = [-(-sum(p.cfg.steps*p.cfg.batch for p in stages[:i] if p.corpus.hash==s.corpus.hash)//s.cfg.batch) for i,s in enumerate(stages)] # an L1 that comes again goes on where it was left
     zero = lambda: dict(loss=torch.zeros((), device=dev), **{f"part_{k}": torch.zeros((), device=dev) for k in names_of and (*names_of, "total")}, count=torch.zeros((), dtype=torch.long, device=dev), wall=torch.zeros((), dtype=torch.float64))
     step,sums = read_state(out, model, opt, upto=min(bad)-1 if bad else None)
     sums = {k: v.to(zero()[k].device) for k,v in sums.items()} or zero()
@@ -584,7 +588,7 @@ def pretrain_stages(
                 for g,own in zip(opt.param_groups, make_optimizer(model, s.cfg).param_groups): g.update({k: v for k,v in own.items() if k!="params"})
                 model.train()
             if i and not at or s.cfg.curve_every and not at%s.cfg.curve_every and step not in plan: look(step, i)
-            batch,loss,parts = training_batch(s.corpus, s.cfg, at, marks=s.marks), 0., {}
+            batch,loss,parts = training_batch(s.corpus, s.cfg, at, marks=s.marks, seen=seen_before[i]), 0., {}
             torch.manual_seed(seed_for("dropout", s.cfg.seed, step))
             for g in opt.param_groups: g["lr"] = lr_at(at, s.cfg)
             for piece,share in batch_parts(batch, s.cfg) if s.cfg.accumulate>1 else [(batch, {})]:

@@ -4,13 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np, pytest
 import crash
+from safetensors.torch import load_file
 from embryo.artificial import unstructured
 from embryo.batch import Plan
 from embryo.core import EmbryoError, read_json
 from embryo.models import build
 from embryo.nursery import chain_rows
 from embryo.nursery_figures import leaves_plateau, nursery_curves, savings
-from embryo.pretrain import PretrainConfig, Stage, pretrain, pretrain_stages
+from embryo.pretrain import PretrainConfig, Stage, pretrain, pretrain_stages, training_batch
 from embryo.rows import read_rows
 from embryo.series import open_series
 
@@ -69,6 +70,36 @@ def test_borders_resume_bit_for_bit(tmp_path, optimizer, moments, dropout):
     shutil.rmtree(tmp_path/"first"/"state")                                              # without its state the first stages are trained again, to the same bytes
     assert facts(pretrain_stages(stages, new(), None, tmp_path/"again", progress=False, start=first))==facts(whole)
 
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_a_stage_is_the_plain_run_that_begins_with_its_model(tmp_path, optimizer):
+    "Own optimizer, own schedule, own batches: nothing of the other stage but the weights comes over the border."
+    still = lambda: net(hidden_dropout_prob=0., attention_probs_dropout_prob=0.)         # dropout is seeded by the step in the whole chain
+    a,b = Stage(*ids(1), replace(CFG, optimizer=optimizer, weight_decay=.3, betas=(.8, .9)), "a"), Stage(*ids(2), replace(CFG, optimizer=optimizer, lr=1e-3, steps=20), "b")
+    chain = pretrain_stages([a, b], still(), None, tmp_path/"chain", progress=False)
+    first = pretrain(a.corpus, a.heldout, still(), None, a.cfg, tmp_path/"a", progress=False)
+    assert [chain.entries[k]["sha256"] for k in (0, 6, 12)]==[first.entries[k]["sha256"] for k in (0, 6, 12)]
+    model = still()
+    model.load_state_dict(load_file(tmp_path/"a/step12/model.safetensors"), strict=False)
+    second = pretrain(b.corpus, b.heldout, model, None, b.cfg, tmp_path/"b", progress=False)
+    assert [chain.entries[12+k]["sha256"] for k in (6, 12, 18, 20)]==[second.entries[k]["sha256"] for k in (6, 12, 18, 20)]
+    border = [c for c in chain.info["curve"] if c["step"]==12]
+    assert border==[dict(step=12, stage=1, tokens=12*4*32, **{k: second.entries[0]["loss"][k] for k in ("heldout", "heldout_stderr", "heldout_n")})]
+
+def test_carried_moments_take_the_settings_of_their_stage(tmp_path):
+    a,b = Stage(*ids(1), CFG, "a"), Stage(*ids(2), replace(CFG, moments="carried"), "b")
+    ends = [pretrain_stages([a, replace(b, cfg=replace(b.cfg, **kw))], net(), None, tmp_path/str(i), progress=False).entries[24]["sha256"] for i,kw in enumerate(({}, dict(weight_decay=.5), dict(betas=(.5, .6)), dict(moments="fresh")))]
+    assert len(set(ends))==4
+
+def test_an_l1_that_comes_again_goes_on(tmp_path):
+    "Batches of a second stay are those after the first one's."
+    c,h = ids(1)
+    x = [training_batch(c, CFG, step, seen=seen)[0] for step,seen in ((12, 0), (0, 12))]
+    assert (x[0]==x[1]).all() and (training_batch(c, CFG, 0)[0]!=x[1]).any()
+    flat = replace(CFG, warmup=0, lr=0., save=[])                                         # nothing is learned: only the data differ
+    twice = pretrain_stages([Stage(c, h, flat, "a"), Stage(c, h, flat, "b")], net(), None, tmp_path/"twice", progress=False)
+    once = pretrain(c, h, net(), None, replace(flat, steps=24, save=12), tmp_path/"once", progress=False)
+    assert twice.entries[24]["loss"]["train"]==once.entries[24]["loss"]["train"]!=twice.entries[12]["loss"]["train"]
+
 def test_one_stage_is_the_plain_run(tmp_path):
     c,h = ids(1)
     a = pretrain(c, h, net(), None, CFG, tmp_path/"a", dict(l1="x"), progress=False)
@@ -96,7 +127,7 @@ def test_chains_in_a_profile(run, profile, tmp_path):
     assert {0, 8, 16}<=set(b.steps) and a.entries[8]["sha256"]==b.entries[8]["sha256"] and not b.audit().query("severity=='fault'").size
     r = read_rows(tmp_path/"papermill_runs/p/runs")
     c = nursery_curves(r)
-    assert set(c["arm"])=={"zipf 1k", "klingon 1k", "zipf 1k, body-only"} and set(c.loc[c["setting"]!="", "setting"])=={"slow", "wide"}
+    assert set(c["arm"])=={"zipf 1k", "klingon 1k", "zipf 1k+body-only"} and set(c.loc[c["setting"]!="", "setting"])=={"slow", "wide in zipf"}
     with pytest.raises(EmbryoError, match="no curve without a nursery"): savings(c)
     code,out,err = run("embryo_run", "--profile", p)
     assert code==0 and out.startswith("0 of ")
@@ -110,10 +141,11 @@ def test_what_a_chain_may_not_say(run, profile, chain, sentence):
 
 def test_a_chain_is_examined_and_tuned(run, profile, tmp_path):
     p = profile("zipf:1k,english:1k")
-    p.write_text(p.read_text()+'[results.words]\ntemplate = "examine"\nl1 = ["zipf:1k,english:1k"]\nstep = "last"\n[results.tuned]\ntemplate = "finetune"\nl1 = ["zipf:1k,english:1k", "zipf:1k,english:1k+shuffled"]\ntask = ["RTE"]\n[examine]\nmax_sentences = 5\n')
+    p.write_text(p.read_text()+'[results.words]\ntemplate = "examine"\nl1 = ["zipf:1k,english:1k"]\nstep = "last"\n[results.tuned]\ntemplate = "finetune"\nl1 = ["zipf:1k,english:1k", "zipf:1k,english:1k+shuffled"]\ntask = ["RTE"]\n[examine]\nmax_sentences = 5\n[results.alone]\ntemplate = "chain"\nl1 = ["english:1k"]\n[results.x_nursery]\ntemplate = "appendix"\n')
     code,out,err = run("embryo_run", "--profile", p, timeout=400)
     assert code==0, err
     runs = tmp_path/"papermill_runs/p/runs"
+    assert (tmp_path/"figures/p/x_nursery_table2.md").is_file()
     assert (runs/"finetune/roberta-zipf:1k,english:1k+shuffled-s0/rows.parquet").is_file() and (runs/"examine/roberta-zipf:1k,english:1k-s0-step16/rows.parquet").is_file()
 
 def test_change_points_of_known_curves():
@@ -124,3 +156,5 @@ def test_change_points_of_known_curves():
         assert abs(np.mean(found)-leave)<.25 and np.isfinite(found).all(), (leave, found)
     never = [leaves_plateau(t, 6+.5*np.exp(-t*4)+.01*rng.standard_normal(60), 6.) for _ in range(50)]
     assert np.isnan(never).all()
+    slow = [leaves_plateau(t, 6+a*np.exp(-t/tau)+.003*rng.standard_normal(60), 6.) for a,tau in ((.1, 3), (.3, 2), (.5, 3), (.09, 10))] # still on their way down to it
+    assert np.isnan(slow).all()
