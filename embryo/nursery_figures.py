@@ -60,12 +60,12 @@ def nursery_curves(
 # %% ../nbs/16f_nursery_figures.ipynb #c009
 def best_settings(
     curves:pd.DataFrame, # From `nursery_curves`
-)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, value (its final loss on the first seed), tried (settings), worst
+)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, value (its final loss on the first seed), tried (settings; those that only keep more checkpoints are one), worst
     "The setting that each arm does best with."
     last = curves.sort_values("tokens").groupby([*ARM_KEYS, "setting", "seed"], as_index=False).last()
     last["seeds"] = -last.groupby([*ARM_KEYS, "setting"])["seed"].transform("nunique")  # of equal ones, that with most seeds
     first = last[last["seed"]==last.groupby(ARM_KEYS)["seed"].transform("min")]
-    out = first.sort_values(["value", "seeds", "setting"]).groupby(ARM_KEYS, as_index=False).agg(setting=("setting", "first"), value=("value", "first"), tried=("setting", "nunique"), worst=("value", "max"))
+    out = first.sort_values(["value", "seeds", "setting"]).groupby(ARM_KEYS, as_index=False).agg(setting=("setting", "first"), value=("value", "first"), tried=("value", "nunique"), worst=("value", "max"))
     return out
 
 def at_best(
