@@ -348,9 +348,9 @@ def plot_acquisition(
     styles = arm_styles(data["arm"])
     for ax,group in zip(axes.flat, groups):
         for (arm,_),d in data[data["group"]==group].groupby(["arm", "seed"], sort=False):
-            d = d.sort_values("loss")
+            d = d.sort_values("step")                                                    # the way that the run took
             ax.plot(d["loss"], d["value"], marker=".", ms=4, lw=1, **styles[arm], alpha=.8, label=arm)
-        ax.set(title=f"{group} (n={int(data.loc[data['group']==group, 'n'].max())})", ylim=(-.02, 1.02))
+        ax.set(title=f"{group} (n={int(data.loc[data['group']==group, 'n'].max())})", ylim=(-.02, min(1.02, .05+1.1*data["value"].max())))
     for ax in axes.flat[len(groups):]: ax.axis("off")
     for ax in axes[-1]: ax.set(xlabel="held-out loss (nats)")
     for ax in axes[:,0]: ax.set(ylabel="accuracy")
