@@ -11,9 +11,9 @@ import math, re
 from dataclasses import dataclass, replace
 from pathlib import Path
 import pandas as pd
-from .core import EmbryoError, choose, settings
+from .core import EmbryoError, settings
 from .models import build, training_flops
-from .pretrain import PretrainConfig, Stage, l1_marks, longest, loss_rows, phases, pretrain_stages
+from .pretrain import PretrainConfig, Stage, l1_marks, longest, loss_rows, pretrain_stages
 from .series import Series, open_series
 from .tokenize import open_ids, open_tokenizer
 from .transplant import ARM, TRANSPLANTS, read_arm, used_ids
@@ -140,6 +140,6 @@ def chain_rows(
     "What a chain says about its own training."
     r = series.info["run"]
     rows = loss_rows(series).assign(evaluator="chain")
-    length = max(l for l,_,_ in phases(PretrainConfig(**{k: v for k,v in r["config"].items()})))
+    length = longest(PretrainConfig(**r["config"]))
     flops = rows.iloc[:1].assign(step=series.steps[-1], split="", group="", metric="flops_per_token", value=training_flops(r["model"], r["family"], r["model"]["vocab_size"], length), n=pd.NA, stderr=math.nan)
     return pd.concat([rows, flops], ignore_index=True)

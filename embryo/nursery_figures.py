@@ -9,13 +9,13 @@ __all__ = ['ARM_KEYS', 'NEAR', 'PAST', 'NOTHING', 'POS_SHOWN', 'arm_of', 'nurser
            'acquisition_gap', 'plot_acquisition']
 
 # %% ../nbs/16f_nursery_figures.ipynb #c002
-import itertools, math, re
+import math, re
 import numpy as np, pandas as pd
 from scipy.stats import t as student_t, ttest_ind
 from .core import EmbryoError
 from .rows import mean_interval
 from .pretrain import STUCK_MARGIN
-from .nursery import chain_name, is_chain, read_chain, said
+from .nursery import is_chain, read_chain, said
 from .figures import need
 from .embryology import beside, panels
 

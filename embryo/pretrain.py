@@ -535,7 +535,7 @@ def pretrain_stages(
     heads = {e["step"] for e in info["steps"]}
     with disk_errors(out): log = _tensorboard(out, first)
     bar = tqdm(total=total, initial=first, disable=not progress, unit="step", desc=out.name, mininterval=.5 if sys.stderr.isatty() else 10, leave=False)
-    t0,wall0,seen,shown = time.perf_counter(), float(sums["wall"]), 0, None
+    t0,wall0,seen = time.perf_counter(), float(sums["wall"]), 0
 
     def index():
         for f in (out, out/"state"): write_json(f/"series.json", info)                    # a second copy, should the first be damaged

@@ -1,15 +1,13 @@
 """Chains of L1s: borders, budgets, what chains share, and what the batch makes of a line in a profile."""
-import os, shutil
+import re, shutil
 from dataclasses import replace
-from pathlib import Path
 import numpy as np, pytest
 import crash
 from safetensors.torch import load_file
 from embryo.artificial import unstructured
 from embryo.batch import Plan
-from embryo.core import EmbryoError, read_json
+from embryo.core import EmbryoError
 from embryo.models import build
-from embryo.nursery import chain_rows
 from embryo.nursery_figures import leaves_plateau, nursery_curves, savings
 from embryo.pretrain import PretrainConfig, Stage, pretrain, pretrain_stages, training_batch
 from embryo.rows import read_rows
@@ -136,7 +134,6 @@ def test_chains_in_a_profile(run, profile, tmp_path):
     ("nowhere:1k,english:1k", "unknown L1 'nowhere'"), ("zipf:1k,english:1k+body-only", "behind the last stay|no chain"), ("english", "is no chain")])
 def test_what_a_chain_may_not_say(run, profile, chain, sentence):
     code,out,err = run("embryo_plan", "--profile", profile(chain))
-    import re
     assert code==2 and re.search(sentence, err) and len(err.strip().splitlines())==1, err
 
 def test_a_chain_is_examined_and_tuned(run, profile, tmp_path):
