@@ -37,7 +37,7 @@ def said(
     k,v = next(((k, v) for k,v in reversed(UNITS.items()) if n>=v), ("k", 1000))
     return f"{n/v:.12g}{k}"
 
-# %% ../nbs/12d_nursery.ipynb #c007
+# %% ../nbs/12d_nursery.ipynb #c008
 CHAIN,NEXT,VARIANT = ":", ",", "~" # marks of the notation
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def before(
     "What a chain grows out of: other chains may share it."
     return [*stays[:-2], replace(stays[-2], arm="")] if stays[1:] else []
 
-# %% ../nbs/12d_nursery.ipynb #c010
+# %% ../nbs/12d_nursery.ipynb #c011
 def stay_config(
     stay:Stay, # Gives the number of updates
     training:dict, # Fields of PretrainConfig; steps is set here
@@ -133,7 +133,7 @@ def chain_run(
     start = open_series(shared) if stays[1:] and (shared/"series.json").is_file() else None
     return pretrain_stages(stages, net, tok, series/f"{family}-{chain_name(stays)}-s{seed}", dict(family=family, l1=chain_name(stays), seed=seed, **({"code":code} if code else {})), start=start, **kwargs)
 
-# %% ../nbs/12d_nursery.ipynb #c016
+# %% ../nbs/12d_nursery.ipynb #c017
 def chain_rows(
     series:Series, # From `chain_run`
 )->pd.DataFrame: # Rows of `loss_rows`, and at the last step metric flops_per_token: of the last stay

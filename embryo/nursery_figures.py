@@ -118,7 +118,7 @@ def efficiency(
     half = student_t.ppf((1+level)/2, dof)*math.sqrt(sum(parts))
     return value, value-half, value+half
 
-# %% ../nbs/16f_nursery_figures.ipynb #c014
+# %% ../nbs/16f_nursery_figures.ipynb #c015
 def savings(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
     baseline:str="nothing", # Nursery of the arm that all are compared with, of the same size and budget
@@ -144,7 +144,7 @@ def savings(
     if not out: raise EmbryoError(f"savings: no curve without a nursery ({baseline!r}), with which the others would be compared; run the same size and budget alone")
     return pd.DataFrame(out)
 
-# %% ../nbs/16f_nursery_figures.ipynb #c019
+# %% ../nbs/16f_nursery_figures.ipynb #c020
 def at_equal_flops(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
     baseline:str="nothing", # Nursery of the arm that all are compared with, of the same size
@@ -164,7 +164,7 @@ def at_equal_flops(
             out.append(dict(zip(ARM_KEYS, key), flops=at, value=float(end["value"].mean()), other=float(other.mean()) if len(other) else math.nan, budget0=float(long.idxmin()) if len(long) else math.nan, gain=gain, low=low, high=high, seeds=len(end)))
     return pd.DataFrame(out)
 
-# %% ../nbs/16f_nursery_figures.ipynb #c022
+# %% ../nbs/16f_nursery_figures.ipynb #c023
 NEAR = .1  # nats above the plateau from which on a curve is looked at (ours)
 PAST = .75 # nats below it beyond which it is not (ours): there the fall bends again
 
@@ -191,7 +191,7 @@ def leaves_plateau(
     fallen = best[2]*(t[-1]-best[1])                                                     # nats, below the first line's continuation
     return float(best[1]) if fallen<-STUCK_MARGIN and bic(best[0], 4)<bic(flat, 2) else math.nan
 
-# %% ../nbs/16f_nursery_figures.ipynb #c024
+# %% ../nbs/16f_nursery_figures.ipynb #c026
 def plateau_rows(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
 )->pd.DataFrame: # One line an arm: `ARM_KEYS`, seeds, left (seeds), tokens (mean), low, high (95% over seeds)
@@ -205,7 +205,7 @@ def plateau_rows(
         out.append(dict(zip(ARM_KEYS, key), seeds=len(t), left=len(left), tokens=m if len(left)==len(t) else math.nan, low=m-half if len(left)==len(t) else math.nan, high=m+half if len(left)==len(t) else math.nan))
     return pd.DataFrame(out)
 
-# %% ../nbs/16f_nursery_figures.ipynb #c027
+# %% ../nbs/16f_nursery_figures.ipynb #c029
 NOTHING = "nothing" # the arm without a nursery
 def arm_styles(
     arms, # Names
@@ -242,7 +242,7 @@ def plot_nursery(
     beside(axes[0,1], title="first [setting] (seeds)")
     return fig
 
-# %% ../nbs/16f_nursery_figures.ipynb #c030
+# %% ../nbs/16f_nursery_figures.ipynb #c032
 def plot_savings(
     data:pd.DataFrame, # From `savings`, lines of the baseline among them or not
 ): # matplotlib figure
@@ -261,7 +261,7 @@ def plot_savings(
         ax.set(xlabel=label, yticks=range(len(d)), yticklabels=[f"{d.loc[i, 'name']} (n={d.loc[i, 'seeds']})" for i in order], ylim=(-.6, len(d)-.4))
     return fig
 
-# %% ../nbs/16f_nursery_figures.ipynb #c032
+# %% ../nbs/16f_nursery_figures.ipynb #c035
 def _ci(v, low, high, f): return "–" if pd.isna(v) else f(v)+("" if pd.isna(low) else f" [{f(low)}, {f(high)}]")
 
 def table_savings(
@@ -282,7 +282,7 @@ def table_savings(
             "per nursery token":"–" if pd.isna(e.rate) else f"{e.rate:.2f}", "efficiency":_ci(e.efficiency, e.efficiency_low, e.efficiency_high, lambda v: f"{v:.0%}"), "gain at equal operations (nats)":_ci(e.gain, e.gain_low, e.gain_high, lambda v: f"{v:+.2f}")+("" if pd.isna(e.gain) else f" on {e.budget0/1e6:g}M")})
     return pd.DataFrame(rows)
 
-# %% ../nbs/16f_nursery_figures.ipynb #c035
+# %% ../nbs/16f_nursery_figures.ipynb #c038
 def plot_growth(
     data:pd.DataFrame, # From `savings`, whole models only
 ): # matplotlib figure
@@ -304,7 +304,7 @@ def plot_growth(
         if ax.get_legend_handles_labels()[0]: ax.legend(fontsize=8)
     return fig
 
-# %% ../nbs/16f_nursery_figures.ipynb #c038
+# %% ../nbs/16f_nursery_figures.ipynb #c041
 POS_SHOWN = ("det.", "prep.", "conj.", "pron.", "verb", "adj.", "adv.", "noun", "proper noun")
 
 def acquisition(
