@@ -6,7 +6,7 @@
 __all__ = ['ARM_KEYS', 'NEAR', 'PAST', 'NOTHING', 'POS_SHOWN', 'arm_of', 'nursery_curves', 'best_settings', 'at_best',
            'tokens_to', 'difference', 'efficiency', 'savings', 'at_equal_flops', 'leaves_plateau', 'plateau_rows',
            'arm_styles', 'mean_curves', 'plot_nursery', 'plot_savings', 'table_savings', 'plot_growth', 'acquisition',
-           'acquisition_gap', 'plot_acquisition']
+           'acquisition_gap', 'plot_acquisition', 'probed', 'table_probed']
 
 # %% ../nbs/16f_nursery_figures.ipynb #c002
 import math, re
@@ -15,9 +15,9 @@ from scipy.stats import t as student_t, ttest_ind
 from .core import EmbryoError
 from .rows import mean_interval
 from .pretrain import STUCK_MARGIN
-from .nursery import is_chain, read_chain, said
+from .nursery import grown, is_chain, read_chain, said
 from .figures import need
-from .embryology import beside, panels
+from .embryology import PROBES, beside, layer_at, panels, selectivity_data
 
 # %% ../nbs/16f_nursery_figures.ipynb #c005
 ARM_KEYS = ["family", "size", "budget", "nursery", "nursery_tokens", "border", "arm"] # what makes an arm
@@ -360,3 +360,28 @@ def plot_acquisition(
     fig.legend(unique.values(), unique, loc="center left", bbox_to_anchor=(1, .5), fontsize=8, frameon=False, title="first")
     fig.tight_layout()
     return fig
+
+# %% ../nbs/16f_nursery_figures.ipynb #c044
+def probed(
+    rows:pd.DataFrame, # All rows
+)->pd.DataFrame: # One line an arm, step and task: arm, budget, setting, step, then `selectivity_data`'s columns; empty if no chain was probed
+    "Probes of chains, in one layer."
+    out = []
+    p = rows[(rows["evaluator"]=="probe") & rows["l1"].map(lambda l: is_chain(l) and not grown(l)[1])]
+    for (family,l1,step),g in p.groupby(["family", "l1", "step"]):
+        d = selectivity_data(g, family, l1)
+        d = d[(d["metric"]=="micro_f1") & (d["layer"]==d["task"].map(d.groupby("task")["layer"].agg(layer_at)))]
+        a = arm_of(l1)
+        out.append(d.assign(arm=a["arm"], budget=a["budget"], setting=" ".join(filter(None, (a["size"], a["setting"])))))
+    keys = ["arm", "budget", "setting", "step", "task"]
+    return pd.concat(out)[[*keys, *(c for c in out[0] if c not in keys)]].sort_values(keys, ignore_index=True) if out else pd.DataFrame(columns=keys)
+
+def table_probed(
+    data:pd.DataFrame, # From `probed`
+)->pd.DataFrame: # For reading: a row an arm and step; "probe - control = selectivity ± half of its 95% interval", per cent
+    "Probes for reading."
+    cell = lambda x: f"{100*x.probe:.1f} – {100*x.control:.1f} = {100*x.selectivity:.1f} ± {50*(x.high-x.low):.1f}"
+    d = data.assign(cell=[cell(x) for x in data.itertuples()], task=data["task"].map(PROBES), then=[f"{b/1e6:g}" for b in data["budget"]])
+    d["seeds"] = d.groupby(["arm", "then", "setting", "step"])["seeds"].transform("min")
+    wide = d.pivot(index=["arm", "then", "setting", "step", "seeds"], columns="task", values="cell").fillna("–").reset_index()
+    return wide[["arm", "then", "setting", "step", "seeds", *[t for t in PROBES.values() if t in wide]]].rename(columns=dict(arm="first", then="then (M)")).astype(str)
