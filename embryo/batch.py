@@ -644,7 +644,7 @@ def embryo_figures(
     rows = Path(rows or runs/"rows.csv").resolve()
     if not rows.is_file(): raise EmbryoError(f"{rows}: no such file; run the batch first (make run PROFILE={name}), or give --rows")
     for result in [r for r,s in p.get("results", {}).items() if s.get("template")=="appendix"]:
-        run_node(Node(f"{result}/appendix", dict(rows=str(rows), runs=str(runs/"runs"), figures=str(root/"figures"/name), profile=name, caption=p.get("caption", "")), [], [], runs/"runs"/result/"redrawn"))
+        run_node(Node(f"{result}/appendix", dict(rows=str(rows), runs=str(runs/"runs"), figures=str(root/"figures"/name), profile=name, settings=str(Path(p["path"]).resolve()), caption=p.get("caption", "")), [], [], runs/"runs"/result/"redrawn"))
     print(f"figures: {root/'figures'/name}   to read: {runs/'appendix'}")
 
 # %% ../nbs/17_batch.ipynb #c046
