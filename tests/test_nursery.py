@@ -146,11 +146,15 @@ def test_a_chain_is_examined_and_tuned(run, profile, tmp_path):
     assert (runs/"finetune/roberta-zipf:1k,english:1k+shuffled-s0/rows.parquet").is_file() and (runs/"examine/roberta-zipf:1k,english:1k-s0-step16/rows.parquet").is_file()
 
 def test_change_points_of_known_curves():
-    "The change point is found to within a tenth where there is one, in noise of real curves' size; none is found where there is none."
+    "The change point is found where there is one, in noise of real curves' size, and before the fall; none is found where there is none."
     t,rng = np.linspace(0, 10, 60), np.random.default_rng(0)
     for leave in (2., 4., 7.):
         found = [leaves_plateau(t, 6-.15*np.maximum(0, t-leave)+.5*np.exp(-t*4)+.01*rng.standard_normal(60), 6.) for _ in range(20)]
-        assert abs(np.mean(found)-leave)<.25 and np.isfinite(found).all(), (leave, found)
+        assert abs(np.mean(found)-leave)<.3 and np.isfinite(found).all(), (leave, found)
+    for leave in (1., 3., 6.):                                                           # as real curves are: they rest above the plateau, sink slowly, and fall ever faster
+        curve = 6.1-.015*t-.1*np.maximum(0, t-leave)**2+.5*np.exp(-t*4)
+        found = [leaves_plateau(t, curve+.005*rng.standard_normal(60), 6.) for _ in range(20)]
+        assert np.isfinite(found).all() and leave-.2<np.mean(found)<leave+1 and np.interp(found, t, curve).min()>5.95, (leave, found)
     never = [leaves_plateau(t, 6+.5*np.exp(-t*4)+.01*rng.standard_normal(60), 6.) for _ in range(50)]
     assert np.isnan(never).all()
     slow = [leaves_plateau(t, 6+a*np.exp(-t/tau)+.003*rng.standard_normal(60), 6.) for a,tau in ((.1, 3), (.3, 2), (.5, 3), (.09, 10))] # still on their way down to it
