@@ -66,12 +66,14 @@ def nursery_curves(
 # %% ../nbs/16f_nursery_figures.ipynb #c009
 def best_settings(
     curves:pd.DataFrame, # From `nursery_curves`
-)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, value (its final loss on the first seed), tried (settings; those that only keep more checkpoints are one), worst, more (seeds that another setting has run with and this one has not)
+)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, value (its final loss on the first seed; of equally good ones that with the most seeds), tried (settings; those that only keep more checkpoints are one), worst, more (seeds that another setting has run with and this one has not)
     "The setting that each arm does best with."
     last = curves.sort_values("tokens").groupby([*ARM_KEYS, "setting", "seed"], as_index=False).last()
-    last["seeds"] = -last.groupby([*ARM_KEYS, "setting"])["seed"].transform("nunique")  # of equal ones, that with most seeds
-    first = last[last["seed"]==last.groupby(ARM_KEYS)["seed"].transform("min")]
-    out = first.sort_values(["value", "seeds", "setting"]).groupby(ARM_KEYS, as_index=False).agg(setting=("setting", "first"), value=("value", "first"), tried=("value", "nunique"), worst=("value", "max"), more=("seeds", lambda x: int(x.iloc[0]-x.min())))
+    last["seeds"] = -last.groupby([*ARM_KEYS, "setting"])["seed"].transform("nunique")  # of equally good ones, that with most seeds
+    first = last[last["seed"]==last.groupby(ARM_KEYS)["seed"].transform("min")].sort_values("value")
+    best = first.groupby(ARM_KEYS)[["value", "stderr"]].transform("first")
+    first = first.assign(worse=first["value"]>best["value"]+best["stderr"].fillna(0))
+    out = first.sort_values(["worse", "seeds", "value", "setting"]).groupby(ARM_KEYS, as_index=False).agg(setting=("setting", "first"), value=("value", "first"), tried=("value", "nunique"), worst=("value", "max"), more=("seeds", lambda x: int(x.iloc[0]-x.min())))
     return out
 
 def at_best(
