@@ -274,7 +274,7 @@ def plot_nursery(
             ax.plot(d[x]/unit, d["value"], **styles[arm], lw=2 if arm==NOTHING else 1.3, label=f"{arm}" + (f" [{d['setting'].iloc[0]}]" if d["setting"].iloc[0] else "")+f" (n={d['seeds'].min()})")
             ax.fill_between(d[x]/unit, d["low"], d["high"], color=styles[arm]["color"], alpha=.15, lw=0)
         p = data["plateau"].iloc[0]
-        ax.axhline(p, ls=":", color="gray"); ax.annotate("plateau: frequencies only", (1, p), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7, color="gray")
+        ax.axhline(p, ls=":", color="gray"); ax.annotate("plateau: frequencies only", (.01, p), xycoords=("axes fraction", "data"), ha="left", va="top", fontsize=7, color="gray")
         ax.set(xlabel=label, ylabel="held-out loss (nats)" if x=="tokens" else "", ylim=(min(p, data["value"].min())-.1, p+.6))
     beside(axes[0,1], title="first [setting] (seeds)")
     return fig
