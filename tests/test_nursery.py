@@ -1,7 +1,7 @@
 """Chains of L1s: borders, budgets, what chains share, and what the batch makes of a line in a profile."""
-import re, shutil
+import re, shutil, tomllib
 from dataclasses import replace
-import numpy as np, pytest
+import numpy as np, pandas as pd, pytest
 import crash
 from safetensors.torch import load_file
 from embryo.artificial import unstructured
@@ -143,6 +143,11 @@ def test_a_chain_is_examined_and_tuned(run, profile, tmp_path):
     assert code==0, err
     runs = tmp_path/"papermill_runs/p/runs"
     assert (tmp_path/"figures/p/x_nursery_table2.md").is_file()
+    sizes = lambda: set(pd.read_csv(tmp_path/"figures/p/x_nursery_table1.csv")["size"])
+    wide,deep = (tomllib.loads(p.read_text())["model"]["default"][k] for k in ("hidden_size", "num_hidden_layers"))
+    assert sizes()=={f"{deep}x{wide}"}
+    code,out,err = run("embryo_figures", "--profile", p, timeout=200)                    # drawn again from rows alone: with this profile's settings, not the default's
+    assert code==0 and sizes()=={f"{deep}x{wide}"}, err
     assert (runs/"finetune/roberta-zipf:1k,english:1k+shuffled-s0/rows.parquet").is_file() and (runs/"examine/roberta-zipf:1k,english:1k-s0-step16/rows.parquet").is_file()
 
 def test_change_points_of_known_curves():
