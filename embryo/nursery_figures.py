@@ -7,7 +7,7 @@ __all__ = ['ARM_KEYS', 'NEAR', 'PAST', 'BELOW', 'NOTHING', 'FIXED', 'POS_SHOWN',
            'at_best', 'leaves_plateau', 'plateau_rows', 'tokens_to', 'difference', 'efficiency', 'savings', 'saved_at',
            'at_equal_flops', 'arm_styles', 'mean_curves', 'plot_nursery', 'plot_savings', 'plot_saved_at',
            'table_savings', 'plot_growth', 'acquisition', 'acquisition_gap', 'plot_acquisition', 'probed',
-           'table_probed', 'in_a_sentence']
+           'table_probed', 'headline', 'in_a_sentence', 'against_each']
 
 # %% ../nbs/16f_nursery_figures.ipynb #c002
 import math, re
@@ -66,15 +66,20 @@ def nursery_curves(
 # %% ../nbs/16f_nursery_figures.ipynb #c009
 def best_settings(
     curves:pd.DataFrame, # From `nursery_curves`
-)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, value (its final loss on the first seed; of equally good ones that with the most seeds), tried (settings; those that only keep more checkpoints are one), worst, more (seeds that another setting has run with and this one has not)
+)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, value (final loss, mean over seeds), seeds, tried (settings; those that only keep more checkpoints are one), worst (mean of the worst setting), more (a setting with fewer seeds that is better on those, or "")
     "The setting that each arm does best with."
-    last = curves.sort_values("tokens").groupby([*ARM_KEYS, "setting", "seed"], as_index=False).last()
-    last["seeds"] = -last.groupby([*ARM_KEYS, "setting"])["seed"].transform("nunique")  # of equally good ones, that with most seeds
-    first = last[last["seed"]==last.groupby(ARM_KEYS)["seed"].transform("min")].sort_values("value")
-    best = first.groupby(ARM_KEYS)[["value", "stderr"]].transform("first")
-    first = first.assign(worse=first["value"]>best["value"]+best["stderr"].fillna(0))
-    out = first.sort_values(["worse", "seeds", "value", "setting"]).groupby(ARM_KEYS, as_index=False).agg(setting=("setting", "first"), value=("value", "first"), tried=("value", "nunique"), worst=("value", "max"), more=("seeds", lambda x: int(x.iloc[0]-x.min())))
-    return out
+    last,out = curves.sort_values("tokens").groupby([*ARM_KEYS, "setting", "seed"], as_index=False).last(), []
+    for key,g in last.groupby(ARM_KEYS):
+        by = {k: d.set_index("seed") for k,d in g.groupby("setting")}
+        most = max(map(len, by.values()))
+        best = min((k for k,d in by.items() if len(d)==most), key=lambda k: (by[k]["value"].mean(), k))
+        def better(d):
+            both = d.index.intersection(by[best].index)
+            return len(both)>0 and d["value"][both].mean()<by[best]["value"][both].mean()-by[best]["stderr"][both].fillna(0).mean()
+        more = sorted((k for k,d in by.items() if len(d)<most and better(d)), key=lambda k: by[k]["value"].mean())
+        means = {k: round(d["value"].mean(), 6) for k,d in by.items()}
+        out.append(dict(zip(ARM_KEYS, key), setting=best, value=by[best]["value"].mean(), seeds=most, tried=len(set(means.values())), worst=max(means.values()), more=more[0] if more else ""))
+    return pd.DataFrame(out)
 
 def at_best(
     curves:pd.DataFrame, # From `nursery_curves`
@@ -453,16 +458,22 @@ def table_probed(
     return wide[["arm", "then", "setting", "step", "seeds", *[t for t in PROBES.values() if t in wide]]].rename(columns=dict(arm="first", then="then (M)")).astype(str)
 
 # %% ../nbs/16f_nursery_figures.ipynb #c053
-def in_a_sentence(
+def headline(
     data:pd.DataFrame, # From `savings`
     target:str="english", # L1 of the last stay; as a nursery it is no other L1
-)->str: # Of whole models the arm that saves most
-    "The finding."
-    name = target.capitalize()
+)->tuple: # (arms: whole models after another L1, those of them that can be told, the best last)
+    "The arms that the sentence is about."
     arms = data[(data["border"]=="whole model") & ~data["nursery"].isin([NOTHING, target])]
     can = arms[arms["saved"].notna()]
     can = can[can[["seeds", "seeds0"]].min(axis=1)==can[["seeds", "seeds0"]].min(axis=1).max()]
-    can = can[can["budget"]==can["budget"].max()].sort_values("saved")
+    return arms, can[can["budget"]==can["budget"].max()].sort_values("saved")
+
+def in_a_sentence(
+    data:pd.DataFrame, # From `savings`
+    target:str="english", # L1 of the last stay
+)->str: # Of whole models the arm that saves most
+    "The finding."
+    name,(arms,can) = target.capitalize(), headline(data, target)
     if arms.empty: return "no chain with a nursery of another L1"
     if can.empty: return f"{name} alone has not left the plateau in all its seeds: how much a nursery saves cannot be read" if arms["stuck"].any() else f"no arm comes to the loss of {name} alone in all its seeds: no saving is shown"
     b,beside = can.iloc[-1], int(((arms["size"]==can.iloc[-1]["size"]) & (arms["budget"]==can.iloc[-1]["budget"])).sum())
@@ -470,3 +481,19 @@ def in_a_sentence(
     return (f"After a stay of {m(b['nursery_tokens'])} million tokens in {b['nursery']}, a {FAMILY[b['family']]}{' of '+b['size'] if b['size'] else ''} comes to {b['level']:.2f} nats, for which {name} alone needs {m(b['tokens0'])} million tokens, {m(abs(b['saved']))} million tokens {'earlier' if b['saved']>0 else 'later'} "
         f"({'no interval' if alone else '95% interval '+m(b['low'])+' to '+m(b['high'])}; {b['seeds']} and {b['seeds0']} seeds){'' if not alone and b['low']>0 else ': no saving is shown'}; with the nursery counted in it saves {b['efficiency']:.0%} of all tokens{'' if alone else f' ({b.efficiency_low:.0%} to {b.efficiency_high:.0%})'}"
         f"{f'; the most of {beside} arms, its interval not corrected for that' if beside>1 else ''}")
+
+# %% ../nbs/16f_nursery_figures.ipynb #c056
+def against_each(
+    curves:pd.DataFrame, # From `nursery_curves`, all settings
+    arm:dict, # `ARM_KEYS` and setting of an arm
+    below:float=BELOW, # As in `savings`
+    baseline:str="nothing", # Nursery of the arm that it is compared with
+)->pd.DataFrame: # One line a budget and setting of the baseline, of the arm's family and size: budget0, setting0, seeds0, reached0, tokens0, saved, low, high, efficiency, efficiency_low, efficiency_high
+    "What an arm saves, read against every setting of the baseline."
+    mine,out = curves[(curves[[*ARM_KEYS, "setting"]]==pd.Series({k: arm[k] for k in [*ARM_KEYS, "setting"]})).all(axis=1)], []
+    alone = curves[(curves["nursery"]==baseline) & (curves["family"]==arm["family"]) & (curves["size"]==arm["size"])]
+    for (budget,setting),g in alone.groupby(["budget", "setting"]):
+        s = savings(pd.concat([g, mine]), below, baseline)
+        x = s[s["nursery"]!=baseline].iloc[0]
+        out.append(dict(budget0=budget, setting0=setting, seeds0=g["seed"].nunique(), reached0=int(s.loc[s["nursery"]==baseline, "reached"].iloc[0]), **x[["tokens0", "saved", "low", "high", "efficiency", "efficiency_low", "efficiency_high"]]))
+    return pd.DataFrame(out)
