@@ -363,7 +363,9 @@ def plot_growth(
             if g["at"].nunique()<2: continue
             g = g.sort_values("at")
             half = np.nan_to_num(np.array([g["saved"]-g["low"], g["high"]-g["saved"]])/1e6)     # a single seed has none
-            ax.errorbar(g["at"], g["saved"]/1e6, yerr=half, marker="o", ms=4, lw=1.3, capsize=2, label=", ".join(filter(None, (nursery, k if sel=='size' else said(int(k)), f"then {said(int(budget))}"*several))))
+            bars = ax.errorbar(g["at"], g["saved"]/1e6, yerr=half, marker="o", ms=4, lw=1.3, capsize=2, label=", ".join(filter(None, (nursery, k if sel=='size' else said(int(k)), f"then {said(int(budget))}"*several))))
+            one = g["low"].isna()
+            ax.plot(g.loc[one, "at"], g.loc[one, "saved"]/1e6, "o", ms=4, mfc="white", mec=bars[0].get_color(), zorder=3)
         if x=="nursery_tokens": lim = max(ax.get_xlim()[1], .1); ax.plot([0, lim], [0, lim], ls=":", color="gray"); ax.annotate("as many as the nursery took", (lim, lim), fontsize=7, ha="right", va="bottom", color="gray")
         else: ax.set(xticks=range(d["size"].nunique()), xticklabels=[s or "default" for s in sorted(d["size"].unique(), key=width)] if d["size"].nunique() else [])
         ax.axhline(0, color="black", lw=.8); ax.set(xlabel=label, ylabel="tokens saved (million), 95%"); 
