@@ -150,7 +150,7 @@ def difference(
     "Difference of two means over seeds (Welch)."
     a,b = np.asarray(a, float), np.asarray(b, float)
     d = a.mean()-b.mean()
-    if min(len(a), len(b))<2 or a.std()+b.std()==0: return d, math.nan, math.nan
+    if min(len(a), len(b))<2 or a.std()+b.std()<1e-9*np.abs([*a, *b]).max(): return d, math.nan, math.nan # equal but for rounding: nothing to estimate from
     ci = ttest_ind(a, b, equal_var=False).confidence_interval(level)
     return d, ci.low, ci.high
 
