@@ -7,7 +7,7 @@ __all__ = ['ARM_KEYS', 'NEAR', 'PAST', 'BELOW', 'NOTHING', 'FIXED', 'POS_SHOWN',
            'at_best', 'leaves_plateau', 'plateau_rows', 'tokens_to', 'difference', 'efficiency', 'savings', 'saved_at',
            'at_equal_flops', 'arm_styles', 'mean_curves', 'plot_nursery', 'plot_savings', 'plot_saved_at',
            'table_savings', 'plot_growth', 'acquisition', 'acquisition_gap', 'plot_acquisition', 'probed',
-           'table_probed', 'headline', 'in_a_sentence', 'against_each']
+           'table_probed', 'headline', 'in_a_sentence', 'against_each', 'table_against']
 
 # %% ../nbs/16f_nursery_figures.ipynb #c002
 import math, re
@@ -187,17 +187,16 @@ def savings(
     for (family,size),every in curves.groupby(["family", "size"]):
         alone = {b: _runs(g) for b,g in every[every["nursery"]==baseline].groupby("budget")}
         plateau = every["plateau"].iloc[0]
+        if below is None:
+            levels = {b: max(float(y[-1]) for _,y in x) for b,x in alone.items()}
+            resting = {b for b,x in alone.items() if any(math.isnan(leaves_plateau(t, y, plateau)) for t,y in x)}
+        else: needs = {b: m for b,x in alone.items() if not math.isnan(m := _to(x, plateau-below).mean())}
         for key,d in every.groupby(ARM_KEYS):
             k,mine = dict(zip(ARM_KEYS, key)), _runs(d)
             if below is None:
                 budget = k["budget"] if k["budget"] in alone else math.nan
-                level = max((float(y[-1]) for _,y in alone.get(budget, [])), default=math.nan)
-                stuck = any(math.isnan(leaves_plateau(t, y, plateau)) for t,y in alone.get(budget, []))
-            else:
-                level = plateau-below
-                needs = {b: m for b,x in alone.items() if not math.isnan(m := _to(x, level).mean())}
-                budget = min(needs, key=needs.get, default=math.nan)
-                stuck = bool(alone) and not needs
+                level,stuck = levels.get(budget, math.nan), budget in resting
+            else: level,budget,stuck = plateau-below, min(needs, key=needs.get, default=math.nan), bool(alone) and not needs
             base = alone.get(budget, [])
             zero,t,n = _to(base, level), _to(mine, level), k["nursery_tokens"]
             reached = int(np.isfinite(t).sum())
@@ -499,3 +498,11 @@ def against_each(
         x = s[s["nursery"]!=baseline].iloc[0]
         out.append(dict(budget0=budget, setting0=setting, seeds0=g["seed"].nunique(), reached0=int(s.loc[s["nursery"]==baseline, "reached"].iloc[0]), **x[["tokens0", "saved", "low", "high", "efficiency", "efficiency_low", "efficiency_high"]]))
     return pd.DataFrame(out)
+
+def table_against(
+    data:pd.DataFrame, # From `against_each`
+)->pd.DataFrame: # For reading
+    "What hangs on the setting of the baseline, for reading."
+    m,share = lambda v: f"{v/1e6:.1f}", lambda v: f"{v:.0%}"
+    return pd.DataFrame([{"alone on (M)":f"{x.budget0/1e6:g}", "setting":x.setting0 or "–", "seeds":str(x.seeds0), "tokens alone (M)":m(x.tokens0) if x.reached0==x.seeds0 else f"not reached in {x.seeds0-x.reached0} of {x.seeds0}",
+        "saved (M)":_ci(x.saved, x.low, x.high, m), "of all tokens":_ci(x.efficiency, x.efficiency_low, x.efficiency_high, share)} for x in data.itertuples()])
