@@ -21,7 +21,7 @@ figures: setup
 
 test: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 1200 $(BIN)/nbdev_test --n_workers 2
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder
 
 lab: setup
 	$(BIN)/jupyter lab nbs/index.ipynb --MultiKernelManager.default_kernel_name=embryo
