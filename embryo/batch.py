@@ -278,7 +278,7 @@ class Plan:
         for i,stay in enumerate(stays):
             training = dict(resolve(self.p, "pretrain", "default", family, "chain", f"chain-{stay.l1}"), seed=seed)
             for v in stay.variants:
-                spec = self.p.get("variants", {})[choose("variant", v, self.p.get("variants", {}), where=self._where("results"))]
+                spec = self.p.get("variants", {})[choose("variant", v, self.p.get("variants", {}), where=f"{self._where('variants')}: chain {l1}")]
                 for k in spec: choose("key", k, ("model", "pretrain"), where=self._where(f"variants.{v}"))
                 if i and spec.get("model"): raise EmbryoError(f"{self._where(f'variants.{v}')}: changes the model, which is built for the first stay of {l1}; write ~{v} there")
                 model.update(spec.get("model", {})); training.update(spec.get("pretrain", {}))
@@ -674,12 +674,12 @@ def embryo_corpus(
 @command
 def embryo_pretrain(
     family:str="roberta", # albert, bert, electra or roberta
-    l1:str="english", # Name of an L1, or none for the untrained model
+    l1:str="english", # Name of an L1, none for the untrained model, or a chain with budgets: "zipf:100k+body-only,english:400k"
     seed:int=0, # Initialisation, order of the data, masks, dropout
     profile:str="micro", # Profile with sizes and schedule
     data:str="", # Data folder (for profiles that read one)
 ):
-    "Pretrain one model and keep its checkpoint series; goes on where it was stopped."
+    "Pretrain one model and keep its checkpoint series, under papermill_runs/<profile> of the checkout or of EMBRYO_OUT; goes on where it was stopped."
     _one(profile, data, l1, lambda p: p.pretrain(family, l1, seed))
 
 # %% ../nbs/17_batch.ipynb #c049

@@ -41,11 +41,11 @@ def choose(
     where:str="", # File the name was read from, if any
 )->str: # `name`, when it is one of `known`
     "Return `name` if it is known, else raise an error that lists the nearest known names."
-    known = list(known)
+    known = list(dict.fromkeys(known))
     if name in known: return name
     near = difflib.get_close_matches(str(name), known, n=3, cutoff=.4)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise EmbryoError(f"{where+': ' if where else ''}unknown {what} {shown(name)}; {hint}known: {', '.join(known)}")
+    raise EmbryoError(f"{where+': ' if where else ''}unknown {what} {shown(name)}; {hint}known: {', '.join(known) or 'none'}")
 
 # %% ../nbs/00_core.ipynb #c013
 @contextmanager
@@ -420,10 +420,10 @@ def has_bf16(
 
 # %% ../nbs/00_core.ipynb #c055
 @functools.cache
-def git_revision()->str: # Short hash, with "+" when tracked files differ from it; "unknown" outside git
+def git_revision()->str: # Short hash, with "+" when the code or committed rows differ from it; "unknown" outside git
     "The revision of the checkout."
     def git(*a): return subprocess.run(["git", "-C", str(repo_root()), *a], capture_output=True, text=True, timeout=20)
-    try: rev,dirty = git("rev-parse", "--short=10", "HEAD"), git("status", "--porcelain", "--untracked-files=no", "--", "nbs", "embryo")
+    try: rev,dirty = git("rev-parse", "--short=10", "HEAD"), git("status", "--porcelain", "--untracked-files=no", "--", "nbs", "embryo", ":(glob)papermill_runs/*/rows.csv")
     except (OSError, subprocess.TimeoutExpired): return "unknown"
     return "unknown" if rev.returncode else rev.stdout.strip()+("+" if dirty.stdout.strip() else "")
 

@@ -27,7 +27,7 @@ def budget(
     "Read a number of tokens."
     m = re.fullmatch(r"(\d+(?:\.\d+)?)([kMB])", text.strip())
     n = float(m[1])*UNITS[m[2]] if m else 0
-    if not 1<=n<=1e13: raise EmbryoError(f"budget {text!r}: expected a number of tokens with its unit, as in 300k, 5M or 1.5B")
+    if not 1<=n<=1e13: raise EmbryoError(f"budget {text!r}: expected a number of tokens, at least one, with its unit, as in 300k, 5M or 1.5B")
     return round(n)
 
 def said(

@@ -31,15 +31,19 @@ def arm_of(
     first,last = stays[:-1], stays[-1]
     variants = [(s, v) for s in stays for v in s.variants]
     size = next((v for _,v in variants if re.fullmatch(r"\d+x\d+", v)), "")
-    setting = " ".join(v if s is last else f"{v} in {s.l1}" for s,v in variants if v!=size)
+    setting = " ".join(v if s is last else f"{v} in {s.l1}" for s,v in variants if v not in (size, "carried"))
     name = ", ".join(f"{s.l1} {said(s.tokens)}{'+' if s.arm else ''}{s.arm}" for s in first) or "nothing"
-    return dict(arm=name, nursery=", ".join(s.l1 for s in first) or "nothing", nursery_tokens=sum(s.tokens for s in first), border=first[-1].arm or "whole model" if first else "whole model", budget=last.tokens, size=size, setting=setting)
+    border = first[-1].arm if first else ""
+    if first and "carried" in last.variants: border,name = f"{border or 'whole model'}, moments carried", name+"+carried"
+    return dict(arm=name, nursery=", ".join(s.l1 for s in first) or "nothing", nursery_tokens=sum(s.tokens for s in first), border=border or "whole model", budget=last.tokens, size=size, setting=setting)
+
+def _bare(setting): return " ".join(v for v in setting.split() if v!="kept")              # for reading
 
 def nursery_curves(
     rows:pd.DataFrame, # All rows
     target:str="english", # L1 of the last stay; chains that end elsewhere, and those that are only the beginning of others, are left out
     size:str="", # Size of the models whose chain names none, as layers x width
-)->pd.DataFrame: # One line a point: what `arm_of` says, chain, family, seed, tokens (of the last stay), total (with what came before), flops (of both), value, stderr, n, plateau
+)->pd.DataFrame: # One line a point: what `arm_of` says, chain, family, seed, tokens (of the last stay), total (with what came before), flops (of both), value, stderr, n, plateau, learned (nats that the nursery ended below its own plateau; NaN: none, or not known)
     "The curves of all chains, on the L1 of their last stay."
     r = need(rows, "nursery curves (template chain)", evaluator="chain")
     stays = {l: read_chain(l) for l in r["l1"].unique()}
@@ -50,23 +54,26 @@ def nursery_curves(
     tokens = r[r["metric"]=="tokens"].drop_duplicates([*keys, "step"]).set_index([*keys, "step"])["value"]
     flops = r[r["metric"]=="flops_per_token"].set_index(keys)["value"]
     plateau = r[r["metric"]=="plateau"].drop_duplicates([*keys, "group"]).set_index([*keys, "group"])["value"]
-    for k,g in r[(r["metric"]=="loss") & (r["split"]=="heldout")].groupby(keys):
+    for k,every in r[(r["metric"]=="loss") & (r["split"]=="heldout")].groupby(keys):
         if k not in begins.index or k not in flops.index: raise EmbryoError(f"nursery curves: {k[1]}, seed {k[2]}: no row of metric {'begins' if k not in begins.index else 'flops_per_token'}; expected what `chain_rows` writes")
-        if g["value"].isna().any(): raise EmbryoError(f"nursery curves: {k[1]}, seed {k[2]}: the held-out loss at step {g.loc[g['value'].isna(), 'step'].iloc[0]} is not a number")
+        if every["value"].isna().any(): raise EmbryoError(f"nursery curves: {k[1]}, seed {k[2]}: the held-out loss at step {every.loc[every['value'].isna(), 'step'].iloc[0]} is not a number")
         b = begins.loc[k]
-        g = g[(g["group"]==b["group"]) & (g["step"]>=b["step"])].sort_values("step").drop_duplicates("step")
+        g = every[(every["group"]==b["group"]) & (every["step"]>=b["step"])].sort_values("step").drop_duplicates("step")
+        first = stays[k[1]][:-1]
+        own = f"{len(first)} {first[-1].l1}" if first else ""
+        end = every[every["group"]==own].sort_values("step")["value"].tail(1)
         total = tokens.loc[[(*k, s) for s in g["step"]]].to_numpy()
-        out.append(g.assign(chain=k[1], tokens=total-b["value"], total=total, flops=total*flops[k], plateau=plateau.get((*k, b["group"]), np.nan), **arm_of(k[1])))
+        out.append(g.assign(chain=k[1], tokens=total-b["value"], total=total, flops=total*flops[k], plateau=plateau.get((*k, b["group"]), np.nan), learned=plateau.get((*k, own), np.nan)-end.iloc[0] if len(end) else np.nan, **arm_of(k[1])))
     out = pd.concat(out, ignore_index=True).replace({"size":{"":size}})
     one = out.groupby([*ARM_KEYS, "setting", "seed"])["chain"].unique()
     if (one.str.len()>1).any(): raise EmbryoError(f"nursery curves: {' and '.join(one[one.str.len()>1].iloc[0])} are one arm to us; tell them apart by the names of their variants")
-    cols = ["chain", "family", "seed", "arm", "nursery", "nursery_tokens", "border", "budget", "size", "setting", "tokens", "total", "flops", "value", "stderr", "n", "plateau"]
+    cols = ["chain", "family", "seed", "arm", "nursery", "nursery_tokens", "border", "budget", "size", "setting", "tokens", "total", "flops", "value", "stderr", "n", "plateau", "learned"]
     return out[cols].astype({"seed":int})
 
 # %% ../nbs/16f_nursery_figures.ipynb #c009
 def best_settings(
     curves:pd.DataFrame, # From `nursery_curves`
-)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, value (final loss, mean over seeds), seeds, tried (settings; those that only keep more checkpoints are one), worst (mean of the worst setting), more (a setting with fewer seeds that is better on those, or "")
+)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, value (final loss, mean over seeds), seeds, tried (settings), worst (mean of the worst setting), more (a setting with fewer seeds that is better on those, or ""), learned (mean)
     "The setting that each arm does best with."
     last,out = curves.sort_values("tokens").groupby([*ARM_KEYS, "setting", "seed"], as_index=False).last(), []
     for key,g in last.groupby(ARM_KEYS):
@@ -77,8 +84,8 @@ def best_settings(
             both = d.index.intersection(by[best].index)
             return len(both)>0 and d["value"][both].mean()<by[best]["value"][both].mean()-by[best]["stderr"][both].fillna(0).mean()
         more = sorted((k for k,d in by.items() if len(d)<most and better(d)), key=lambda k: by[k]["value"].mean())
-        means = {k: round(d["value"].mean(), 6) for k,d in by.items()}
-        out.append(dict(zip(ARM_KEYS, key), setting=best, value=by[best]["value"].mean(), seeds=most, tried=len(set(means.values())), worst=max(means.values()), more=more[0] if more else ""))
+        tried = {_bare(k) for k in by}
+        out.append(dict(zip(ARM_KEYS, key), setting=best, value=by[best]["value"].mean(), seeds=most, tried=len(tried), worst=max(d["value"].mean() for d in by.values()), more=more[0] if more else "", learned=by[best]["learned"].mean()))
     return pd.DataFrame(out)
 
 def at_best(
@@ -102,9 +109,11 @@ def leaves_plateau(
     if y[-3:].mean()>plateau-STUCK_MARGIN: return math.nan                                # it may be coming down to the plateau still
     start = np.flatnonzero(y<plateau+NEAR)
     if not len(start): return math.nan
-    end = np.flatnonzero(y<plateau-PAST)
+    end,cross = np.flatnonzero(y<plateau-PAST), np.flatnonzero(y<plateau)
+    i = cross[0] if len(cross) else 0
+    through = float(np.interp(-plateau, -y[i-1:i+1], t[i-1:i+1])) if i else float(t[0])
     t,y = t[start[0]:end[0]+1 if len(end) else None], y[start[0]:end[0]+1 if len(end) else None]
-    if len(t)<4: return float(t[0]) if len(end) else math.nan                              # it fell through without a rest, or there is too little to tell
+    if len(t)<4: return through if len(end) else math.nan                                  # no rest, or too little to tell
     best = math.inf, math.nan
     for k in np.linspace(t[0], t[-2], 4*len(t)):
         X = np.stack([np.ones(len(t)), t, np.maximum(0, t-k)], 1)
@@ -125,7 +134,7 @@ def plateau_rows(
         left = t[np.isfinite(t)]
         m,half = (mean_interval(left, np.zeros(len(left)))[i] for i in (0, 4)) if len(left) else (math.nan, math.nan)
         half = half if len(left)>1 else math.nan
-        out.append(dict(zip(ARM_KEYS, key), seeds=len(t), left=len(left), tokens=m if len(left)==len(t) else math.nan, low=m-half if len(left)==len(t) else math.nan, high=m+half if len(left)==len(t) else math.nan))
+        out.append(dict(zip(ARM_KEYS, key), seeds=len(t), left=len(left), tokens=m if len(left)==len(t) else math.nan, low=max(0, m-half) if len(left)==len(t) and not math.isnan(half) else math.nan, high=m+half if len(left)==len(t) else math.nan))
     return pd.DataFrame(out)
 
 # %% ../nbs/16f_nursery_figures.ipynb #c018
@@ -176,34 +185,42 @@ BELOW = .5 # nats below the plateau at which arms are compared (ours)
 
 def _runs(curves): return [(x["tokens"].to_numpy(), x["value"].to_numpy()) for _,x in curves.sort_values("tokens").groupby("seed")] # [(tokens, losses)], one a seed
 def _to(runs, level): return np.array([tokens_to(*x, level) for x in runs])                # tokens, one a seed
+def _alone(curves, family, size, baseline): # {(budget, setting): curves} of the baseline
+    d = curves[(curves["nursery"]==baseline) & (curves["family"]==family) & (curves["size"]==size)]
+    return dict(list(d.groupby(["budget", "setting"])))
+def _least(values): # the key with the least mean, of those with the most numbers; none where there are none
+    most = max(map(len, values.values()), default=0)
+    return min((k for k,v in values.items() if len(v)==most), key=lambda k: (np.mean(values[k]), k), default=(math.nan, ""))
 
 def savings(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
     below:float=None, # Loss of comparison, nats below the plateau; None: the loss that every seed of the baseline reaches by the end of a schedule of the same budget
     baseline:str="nothing", # Nursery of the arm that all are compared with, of the same size
-)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, seeds, seeds0 (of the baseline), budget0 (its schedule, tokens; NaN: there is none to compare with), final (nats), level, stuck (a seed of the baseline has not left the plateau, or none of its schedules reaches the loss), reached (seeds), tokens, tokens0, saved, low, high, rate, efficiency, efficiency_low, efficiency_high
+    alone:pd.DataFrame=None, # Curves of the baseline to choose from below the plateau, all settings; None: those in `curves`
+)->pd.DataFrame: # One line an arm: `ARM_KEYS`, setting, seeds, seeds0 (of the baseline), budget0 and setting0 (its schedule, tokens, and setting; NaN: there is none to compare with), final (nats), level, stuck (a seed of the baseline has not left the plateau, or none of its schedules reaches the loss), reached (seeds), tokens, tokens0, saved, low, high, rate, efficiency, efficiency_low, efficiency_high
     "Tokens saved at equal loss."
     out = []
     for (family,size),every in curves.groupby(["family", "size"]):
-        alone = {b: _runs(g) for b,g in every[every["nursery"]==baseline].groupby("budget")}
         plateau = every["plateau"].iloc[0]
+        others = {k: _runs(g) for k,g in _alone(curves if below is None or alone is None else alone, family, size, baseline).items()}
         if below is None:
-            levels = {b: max(float(y[-1]) for _,y in x) for b,x in alone.items()}
-            resting = {b for b,x in alone.items() if any(math.isnan(leaves_plateau(t, y, plateau)) for t,y in x)}
-        else: needs = {b: m for b,x in alone.items() if not math.isnan(m := _to(x, plateau-below).mean())}
+            at = {k[0]: k for k in others}                                                 # one setting a budget
+            levels = {k: max(float(y[-1]) for _,y in x) for k,x in others.items()}
+            resting = {k for k,x in others.items() if any(math.isnan(leaves_plateau(t, y, plateau)) for t,y in x)}
+        else: fewest = _least({k: t for k,x in others.items() if not np.isnan(t := _to(x, plateau-below)).any()})
         for key,d in every.groupby(ARM_KEYS):
             k,mine = dict(zip(ARM_KEYS, key)), _runs(d)
             if below is None:
-                budget = k["budget"] if k["budget"] in alone else math.nan
-                level,stuck = levels.get(budget, math.nan), budget in resting
-            else: level,budget,stuck = plateau-below, min(needs, key=needs.get, default=math.nan), bool(alone) and not needs
-            base = alone.get(budget, [])
+                chosen = at.get(k["budget"], (math.nan, ""))
+                level,stuck = levels.get(chosen, math.nan), chosen in resting
+            else: level,chosen,stuck = plateau-below, fewest, bool(others) and fewest not in others
+            base = others.get(chosen, [])
             zero,t,n = _to(base, level), _to(mine, level), k["nursery_tokens"]
             reached = int(np.isfinite(t).sum())
             whole,compared = reached==len(t), reached==len(t) and k["nursery"]!=baseline and len(base)>0 and not stuck
             saved,low,high = difference(zero, t) if compared else (math.nan,)*3
             share,share_low,share_high = efficiency(t, zero, n) if compared else (math.nan,)*3
-            out.append(dict(k, setting=d["setting"].iloc[0], seeds=len(t), seeds0=len(base), budget0=budget, final=float(np.mean([y[-1] for _,y in mine])), level=level, stuck=stuck, reached=reached, tokens=t.mean() if whole else math.nan, tokens0=zero.mean() if len(base) else math.nan, saved=saved, low=low, high=high,
+            out.append(dict(k, setting=d["setting"].iloc[0], seeds=len(t), seeds0=len(base), budget0=chosen[0], setting0=chosen[1], final=float(np.mean([y[-1] for _,y in mine])), level=level, stuck=stuck, reached=reached, tokens=t.mean() if whole else math.nan, tokens0=zero.mean() if len(base) else math.nan, saved=saved, low=low, high=high,
                             rate=saved/n if n else math.nan, efficiency=share, efficiency_low=share_low, efficiency_high=share_high))
     if not (curves["nursery"]==baseline).any(): raise EmbryoError(f"savings: no curve without a nursery ({baseline!r}), with which the others would be compared; run the same size and budget alone")
     return pd.DataFrame(out)
@@ -231,19 +248,21 @@ def saved_at(
 def at_equal_flops(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
     baseline:str="nothing", # Nursery of the arm that all are compared with, of the same size
-)->pd.DataFrame: # One line an arm: `ARM_KEYS`, flops (nursery + last stay), value, other (the baseline's loss there, NaN if all end earlier), budget0 (tokens of the baseline's schedule), gain, low, high, seeds, seeds0 (of the baseline)
+    alone:pd.DataFrame=None, # Curves of the baseline to choose from, all settings; None: those in `curves`
+)->pd.DataFrame: # One line an arm: `ARM_KEYS`, flops (nursery + last stay, where both are read), value, other (the baseline's loss there; NaN: there is none), budget0 and setting0 (the baseline's schedule, tokens, and setting), gain, low, high, early (whose course was not over: alone, nursery or ""), seeds, seeds0 (of the baseline)
     "Losses after the same number of operations."
-    out = []
+    out,read = [], lambda d,at: [float(np.interp(at, x["flops"], x["value"])) for _,x in d.sort_values("tokens").groupby("seed")]
     for (family,size),g in curves.groupby(["family", "size"]):
-        base = g[g["nursery"]==baseline]
+        others = _alone(curves if alone is None else alone, family, size, baseline)
+        ends = {k: float(x.groupby("seed")["flops"].max().min()) for k,x in others.items()}
         for key,d in g[g["nursery"]!=baseline].groupby(ARM_KEYS):
-            end = d.sort_values("tokens").groupby("seed").last()
-            at = float(end["flops"].mean())
-            alone = {b: [float(np.interp(at, x["flops"], x["value"])) for _,x in y.sort_values("tokens").groupby("seed")] for b,y in base.groupby("budget") if y["flops"].max()>=.99*at} # whole updates: budgets are met to within one
-            best = min(alone, key=lambda b: np.mean(alone[b]), default=None)
-            other = alone.get(best, [])
-            gain,low,high = difference(other, end["value"]) if other else (math.nan,)*3
-            out.append(dict(zip(ARM_KEYS, key), flops=at, value=float(end["value"].mean()), other=float(np.mean(other)) if other else math.nan, budget0=math.nan if best is None else float(best), gain=gain, low=low, high=high, seeds=len(end), seeds0=len(other)))
+            end = float(d.groupby("seed")["flops"].max().mean())
+            at = min([end, *[max(ends.values())]*bool(ends)])
+            best = _least({k: read(x, at) for k,x in others.items() if ends[k]>=.99*at})   # whole updates: budgets are met to within one
+            mine,other = read(d, at), read(others[best], at) if best in others else []
+            gain,low,high = difference(other, mine) if other else (math.nan,)*3
+            early = "" if not other else "nursery" if at<.99*end else "alone" if ends[best]>1.01*at else ""
+            out.append(dict(zip(ARM_KEYS, key), flops=at, value=float(np.mean(mine)), other=float(np.mean(other)) if other else math.nan, budget0=best[0], setting0=best[1], gain=gain, low=low, high=high, early=early, seeds=len(mine), seeds0=len(other)))
     return pd.DataFrame(out)
 
 # %% ../nbs/16f_nursery_figures.ipynb #c032
@@ -254,8 +273,8 @@ def arm_styles(
     "How each arm is drawn."
     import seaborn as sns
     rest = [a for a in dict.fromkeys(arms) if a!=NOTHING]
-    colors = sns.color_palette("husl", len(rest))
-    return {NOTHING:dict(color="black", ls="-"), **{a: dict(color=c, ls=("-", "--", ":")[i%3]) for i,(a,c) in enumerate(zip(rest, colors))}}
+    colors = sns.color_palette("tab10")
+    return {NOTHING:dict(color="black", ls="-"), **{a: dict(color=colors[i%10], ls=("-", "--", ":")[i//10%3]) for i,a in enumerate(rest)}}
 
 def mean_curves(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
@@ -275,10 +294,10 @@ def plot_nursery(
     for ax,(x,unit,label) in zip(axes[0], (("tokens", 1e6, "tokens of the last stay (million)"), ("flops", 1e12, "operations, nursery included (10$^{12}$)"))):
         for arm,d in sorted(data.groupby("arm"), key=lambda x: (x[0]!=NOTHING, x[1].sort_values("tokens")["value"].iloc[-1])):
             d = d.sort_values("tokens")
-            ax.plot(d[x]/unit, d["value"], **styles[arm], lw=2 if arm==NOTHING else 1.3, label=f"{arm}" + (f" [{d['setting'].iloc[0]}]" if d["setting"].iloc[0] else "")+f" (n={d['seeds'].min()})")
-            ax.fill_between(d[x]/unit, d["low"], d["high"], color=styles[arm]["color"], alpha=.15, lw=0)
+            ax.plot(d[x]/unit, d["value"], **styles[arm], lw=2 if arm==NOTHING else 1.3, label=f"{arm}" + (f" [{_bare(d['setting'].iloc[0])}]" if d["setting"].iloc[0] else "")+f" (n={d['seeds'].min()})")
+            ax.fill_between(d[x]/unit, d["low"], d["high"], color=styles[arm]["color"], alpha=.08, lw=0)
         p = data["plateau"].iloc[0]
-        ax.axhline(p, ls=":", color="gray"); ax.annotate("plateau: frequencies only", (.01, p), xycoords=("axes fraction", "data"), ha="left", va="top", fontsize=7, color="gray")
+        ax.axhline(p, ls=":", color="gray", label="plateau: frequencies only")
         ax.set(xlabel=label, ylabel="held-out loss (nats)" if x=="tokens" else "", ylim=(min(p, data["value"].min())-.1, p+.6))
     beside(axes[0,1], title="first [setting] (seeds)")
     return fig
@@ -295,9 +314,9 @@ def plot_savings(
     for ax,(x,low,high,unit,label) in zip(axes[0], (("saved", "low", "high", 1e6, "tokens of the last stay saved (million)"), ("efficiency", "efficiency_low", "efficiency_high", .01, "share of all tokens saved, nursery counted in (%)"))):
         for y,i in enumerate(order):
             e = d.loc[i]
-            if math.isnan(e[x]): ax.annotate("without it not reached" if e["stuck"] else "did not run alone" if not e["seeds0"] else f"does not reach {e['level']:.2f} nats in {e['seeds']-e['reached']} of {e['seeds']} seeds", (0, y), xytext=(4, 0), textcoords="offset points", fontsize=7, va="center", color="gray", bbox=dict(fc="white", ec="none", pad=1)); continue
+            if math.isnan(e[x]): ax.annotate("without it not reached" if e["stuck"] else "did not run alone" if not e["seeds0"] else f"does not reach {e['level']:.2f} nats"+f" in {e['seeds']-e['reached']} of {e['seeds']} seeds"*bool(e["seeds"]>1), (0, y), xytext=(4, 0), textcoords="offset points", fontsize=7, va="center", color="gray", bbox=dict(fc="white", ec="none", pad=1)); continue
             if not math.isnan(e[low]): ax.plot([e[low]/unit, e[high]/unit], [y, y], color="#1b4f72", lw=1.5)
-            ax.plot(e[x]/unit, y, "o", color="#1b4f72", mfc="#1b4f72" if e["seeds"]>1 else "white")
+            ax.plot(e[x]/unit, y, "o", color="#1b4f72", mfc="white" if math.isnan(e[low]) else "#1b4f72")
         ax.axvline(0, color="black", lw=.8)
         ax.set(xlabel=label, yticks=range(len(d)), yticklabels=[f"{d.loc[i, 'name']} (n={d.loc[i, 'seeds']})" for i in order], ylim=(-.6, len(d)-.4))
     return fig
@@ -321,7 +340,7 @@ def plot_saved_at(
     return fig
 
 # %% ../nbs/16f_nursery_figures.ipynb #c041
-FIXED = ("seeds0", "budget0", "stuck", "reached", "saved", "low", "high", "rate", "efficiency", "efficiency_low", "efficiency_high") # what the table takes of the second reading
+FIXED = ("seeds0", "budget0", "setting0", "stuck", "reached", "saved", "low", "high", "rate", "efficiency", "efficiency_low", "efficiency_high") # what the table takes of the second reading
 def _ci(v, low, high, f): return "–" if pd.isna(v) else f(v)+("" if pd.isna(low) else f" [{f(low)}, {f(high)}]")
 
 def table_savings(
@@ -332,18 +351,19 @@ def table_savings(
     chosen:pd.DataFrame, # From `best_settings`
 )->pd.DataFrame: # For reading
     "One line an arm: how far it comes, when it leaves the plateau, what it saves."
-    d = data.drop(columns="budget0").merge(left[[*ARM_KEYS, "left", "tokens", "low", "high"]].rename(columns=dict(tokens="leaves", low="leaves_low", high="leaves_high")), on=ARM_KEYS, how="left")
-    d = d.merge(chosen[[*ARM_KEYS, "tried"]], on=ARM_KEYS, how="left")
-    d = d.merge(flops[[*ARM_KEYS, "gain", "low", "high", "budget0", "seeds0"]].rename(columns=dict(low="gain_low", high="gain_high", seeds0="others")), on=ARM_KEYS, how="left") if len(flops) else d.assign(gain=math.nan, gain_low=math.nan, gain_high=math.nan, budget0=math.nan, others=0)
+    d = data.drop(columns=["budget0", "setting0"]).merge(left[[*ARM_KEYS, "left", "tokens", "low", "high"]].rename(columns=dict(tokens="leaves", low="leaves_low", high="leaves_high")), on=ARM_KEYS, how="left")
+    d = d.merge(chosen[[*ARM_KEYS, "tried", "learned"]], on=ARM_KEYS, how="left")
+    d = d.merge(flops[[*ARM_KEYS, "gain", "low", "high", "early", "budget0", "setting0", "seeds0"]].rename(columns=dict(low="gain_low", high="gain_high", seeds0="others")), on=ARM_KEYS, how="left") if len(flops) else d.assign(gain=math.nan, gain_low=math.nan, gain_high=math.nan, early="", budget0=math.nan, setting0="", others=0)
+    against = lambda budget,setting,n: f"{budget/1e6:g}M {_bare(setting)}".strip()+f" (n={n:.0f})"
     d = d.merge(fixed[[*ARM_KEYS, *FIXED]].rename(columns={k: f"fixed_{k}" for k in FIXED}), on=ARM_KEYS, how="left")
     m,share,rows = lambda v: f"{v/1e6:.1f}", lambda v: f"{v:.0%}", []
     for e in d.sort_values(["size", "budget", "final"]).itertuples():
         was = f"not reached in {e.seeds-e.fixed_reached} of {e.seeds}" if e.fixed_reached<e.seeds else "–" if e.nursery==NOTHING else "without it not reached" if e.fixed_stuck else "not run alone" if not e.fixed_seeds0 else ""
         end = "–" if e.nursery==NOTHING else "not run alone" if not e.seeds0 else "without it still on the plateau" if e.stuck else f"not reached in {e.seeds-e.reached} of {e.seeds}" if e.reached<e.seeds else f"{_ci(e.saved, e.low, e.high, m)} at {e.level:.2f}"
-        rows.append({"first":e.arm, **({"size":e.size} if d["size"].nunique()>1 else {}), "then (M)":f"{e.budget/1e6:g}", "setting (tried)":f"{e.setting or '–'} ({e.tried})", "seeds":str(e.seeds), "loss at the end":f"{e.final:.3f}",
+        rows.append({"first":e.arm, **({"size":e.size} if d["size"].nunique()>1 else {}), "then (M)":f"{e.budget/1e6:g}", "setting (tried)":f"{_bare(e.setting) or '–'} ({e.tried})", "seeds":str(e.seeds), "first ended below its own plateau (nats)":"–" if pd.isna(e.learned) else f"{e.learned:.2f}", "loss at the end":f"{e.final:.3f}",
             "leaves the plateau (M)":_ci(e.leaves, e.leaves_low, e.leaves_high, m) if e.left==e.seeds else f"in {e.left} of {e.seeds}",
-            "saved below the plateau (M)":was or _ci(e.fixed_saved, e.fixed_low, e.fixed_high, m), "per nursery token":"–" if pd.isna(e.fixed_rate) else f"{e.fixed_rate:.2f}", "efficiency":_ci(e.fixed_efficiency, e.fixed_efficiency_low, e.fixed_efficiency_high, share), "alone on":"–" if pd.isna(e.fixed_budget0) or e.nursery==NOTHING else f"{e.fixed_budget0/1e6:g}M (n={e.fixed_seeds0})",
-            "saved at the end (M)":end, "gain at equal operations (nats)":_ci(e.gain, e.gain_low, e.gain_high, lambda v: f"{v:+.2f}")+("" if pd.isna(e.gain) else f" on {e.budget0/1e6:g}M (n={e.others:.0f})")})
+            "saved below the plateau (M)":was or _ci(e.fixed_saved, e.fixed_low, e.fixed_high, m), "per nursery token":"–" if pd.isna(e.fixed_rate) else f"{e.fixed_rate:.2f}", "efficiency":_ci(e.fixed_efficiency, e.fixed_efficiency_low, e.fixed_efficiency_high, share), "alone on":"–" if pd.isna(e.fixed_budget0) or e.nursery==NOTHING else against(e.fixed_budget0, e.fixed_setting0, e.fixed_seeds0),
+            "saved at the end (M)":end, "gain at equal operations (nats)":_ci(e.gain, e.gain_low, e.gain_high, lambda v: f"{v:+.2f}")+("" if pd.isna(e.gain) else f" on {against(e.budget0, e.setting0, e.others)}"+f", {e.early} in mid-course"*bool(e.early))})
     return pd.DataFrame(rows)
 
 # %% ../nbs/16f_nursery_figures.ipynb #c044
@@ -367,7 +387,7 @@ def plot_growth(
             ax.plot(g.loc[one, "at"], g.loc[one, "saved"]/1e6, "o", ms=4, mfc="white", mec=bars[0].get_color(), zorder=3)
         if x=="nursery_tokens": lim = max(ax.get_xlim()[1], .1); ax.plot([0, lim], [0, lim], ls=":", color="gray"); ax.annotate("as many as the nursery took", (lim, lim), fontsize=7, ha="right", va="bottom", color="gray")
         else: ax.set(xticks=range(d["size"].nunique()), xticklabels=[s or "default" for s in sorted(d["size"].unique(), key=width)] if d["size"].nunique() else [])
-        ax.axhline(0, color="black", lw=.8); ax.set(xlabel=label, ylabel="tokens saved (million), 95%"); 
+        ax.axhline(0, color="black", lw=.8); ax.set(xlabel=label, ylabel="tokens saved (million; bars: 95%)")
         if ax.get_legend_handles_labels()[0]: ax.legend(fontsize=8)
     return fig
 
@@ -416,13 +436,14 @@ def plot_acquisition(
     "Accuracy by part of speech against held-out loss."
     groups = [g for g in POS_SHOWN if g in set(data["group"])]
     cols = min(5, len(groups))
-    fig,axes = panels(-(-len(groups)//cols), cols, 2.5*cols+1.2, 2.3*-(-len(groups)//cols), sharex=True, sharey=True)
+    fig,axes = panels(-(-len(groups)//cols), cols, 2.5*cols+1.2, 2.3*-(-len(groups)//cols), sharex=True, sharey="row")
     styles = arm_styles(data["arm"])
-    for ax,group in zip(axes.flat, groups):
+    for i,(ax,group) in enumerate(zip(axes.flat, groups)):
+        row = data.loc[data["group"].isin(groups[i//cols*cols:][:cols]), "value"]
         for (arm,_,_),d in data[data["group"]==group].groupby(["arm", "chain", "seed"], sort=False):
             d = d.sort_values("step")                                                    # the way that the run took
             ax.plot(d["loss"], d["value"], marker=".", ms=4, lw=1, **styles[arm], alpha=.8, label=arm)
-        ax.set(title=f"{group} (n={int(data.loc[data['group']==group, 'n'].max())})", ylim=(-.02, min(1.02, .05+1.1*data["value"].max())))
+        ax.set(title=f"{group} (n={int(data.loc[data['group']==group, 'n'].max())})", ylim=(-.03*row.max(), max(.02, min(1.02, 1.15*row.max()))))
     for ax in axes.flat[len(groups):]: ax.axis("off")
     for ax in axes[-1]: ax.set(xlabel="held-out loss (nats)")
     for ax in axes[:,0]: ax.set(ylabel="accuracy")
@@ -463,7 +484,7 @@ def headline(
     data:pd.DataFrame, # From `savings`
     target:str="english", # L1 of the last stay; as a nursery it is no other L1
 )->tuple: # (arms: whole models after another L1, those of them that can be told, the best last)
-    "The arms that the sentence is about."
+    "The arms that the sentence is about: most seeds, then the longest last stay."
     arms = data[(data["border"]=="whole model") & ~data["nursery"].isin([NOTHING, target])]
     can = arms[arms["saved"].notna()]
     can = can[can[["seeds", "seeds0"]].min(axis=1)==can[["seeds", "seeds0"]].min(axis=1).max()]
@@ -472,16 +493,21 @@ def headline(
 def in_a_sentence(
     data:pd.DataFrame, # From `savings`
     target:str="english", # L1 of the last stay
-)->str: # Of whole models the arm that saves most
+)->str: # Of `headline`'s arms the one that saves most
     "The finding."
     name,(arms,can) = target.capitalize(), headline(data, target)
     if arms.empty: return "no chain with a nursery of another L1"
     if can.empty: return f"{name} alone has not left the plateau in all its seeds: how much a nursery saves cannot be read" if arms["stuck"].any() else f"no arm comes to the loss of {name} alone in all its seeds: no saving is shown"
-    b,beside = can.iloc[-1], int(((arms["size"]==can.iloc[-1]["size"]) & (arms["budget"]==can.iloc[-1]["budget"])).sum())
+    b = can.iloc[-1]
+    here = arms[arms["size"]==b["size"]]
+    rivals,tried = int((here["budget"]==b["budget"]).sum()), here["nursery"].nunique()
+    larger = arms[(arms[["nursery", "nursery_tokens", "family"]]==b[["nursery", "nursery_tokens", "family"]]).all(axis=1) & (arms["size"]!=b["size"]) & arms["saved"].notna()]
     m,alone = lambda v: f"{v/1e6:.1f}", pd.isna(b["low"])
-    return (f"After a stay of {m(b['nursery_tokens'])} million tokens in {b['nursery']}, a {FAMILY[b['family']]}{' of '+b['size'] if b['size'] else ''} comes to {b['level']:.2f} nats, for which {name} alone needs {m(b['tokens0'])} million tokens, {m(abs(b['saved']))} million tokens {'earlier' if b['saved']>0 else 'later'} "
+    on = f" ({said(int(b['budget0']))} {_bare(b['setting0'])}".rstrip()+")"                  # its schedule and setting
+    return (f"After a stay of {m(b['nursery_tokens'])} million tokens in {b['nursery']}, a {FAMILY[b['family']]}{' of '+b['size'] if b['size'] else ''} comes to {b['level']:.2f} nats, for which {name} alone needs {m(b['tokens0'])} million tokens{on}, {m(abs(b['saved']))} million tokens {'earlier' if b['saved']>0 else 'later'} "
         f"({'no interval' if alone else '95% interval '+m(b['low'])+' to '+m(b['high'])}; {b['seeds']} and {b['seeds0']} seeds){'' if not alone and b['low']>0 else ': no saving is shown'}; with the nursery counted in it saves {b['efficiency']:.0%} of all tokens{'' if alone else f' ({b.efficiency_low:.0%} to {b.efficiency_high:.0%})'}"
-        f"{f'; the most of {beside} arms, its interval not corrected for that' if beside>1 else ''}")
+        f"{f'; the most of {rivals} arms, its interval not corrected for that' if rivals>1 else f'; {tried} L1s were tried at this size, one on this schedule' if tried>1 else ''}"
+        +"".join(f"; {x.size} (then {said(int(x.budget))}): {m(x.saved)} million ({'no interval' if pd.isna(x.low) else m(x.low)+' to '+m(x.high)}; {x.seeds} and {x.seeds0} seeds)" for x in larger.itertuples()))
 
 # %% ../nbs/16f_nursery_figures.ipynb #c056
 def against_each(
@@ -504,5 +530,5 @@ def table_against(
 )->pd.DataFrame: # For reading
     "What hangs on the setting of the baseline, for reading."
     m,share = lambda v: f"{v/1e6:.1f}", lambda v: f"{v:.0%}"
-    return pd.DataFrame([{"alone on (M)":f"{x.budget0/1e6:g}", "setting":x.setting0 or "–", "seeds":str(x.seeds0), "tokens alone (M)":m(x.tokens0) if x.reached0==x.seeds0 else f"not reached in {x.seeds0-x.reached0} of {x.seeds0}",
+    return pd.DataFrame([{"alone on (M)":f"{x.budget0/1e6:g}", "setting":_bare(x.setting0) or "–", "seeds":str(x.seeds0), "tokens alone (M)":m(x.tokens0) if x.reached0==x.seeds0 else f"not reached in {x.seeds0-x.reached0} of {x.seeds0}",
         "saved (M)":_ci(x.saved, x.low, x.high, m), "of all tokens":_ci(x.efficiency, x.efficiency_low, x.efficiency_high, share)} for x in data.itertuples()])

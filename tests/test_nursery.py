@@ -3,12 +3,13 @@ import re, shutil, tomllib
 from dataclasses import replace
 import numpy as np, pandas as pd, pytest
 import crash
+from conftest import ROOT
 from safetensors.torch import load_file
 from embryo.artificial import unstructured
 from embryo.batch import Plan
 from embryo.core import EmbryoError
 from embryo.models import build
-from embryo.nursery_figures import leaves_plateau, nursery_curves, savings
+from embryo.nursery_figures import BELOW, at_best, leaves_plateau, nursery_curves, savings
 from embryo.pretrain import PretrainConfig, Stage, pretrain, pretrain_stages, training_batch
 from embryo.rows import read_rows
 from embryo.series import open_series
@@ -163,3 +164,12 @@ def test_change_points_of_known_curves():
     assert np.isnan(never).all()
     slow = [leaves_plateau(t, 6+a*np.exp(-t/tau)+.003*rng.standard_normal(60), 6.) for a,tau in ((.1, 3), (.3, 2), (.5, 3), (.09, 10))] # still on their way down to it
     assert np.isnan(slow).all()
+
+def test_committed_tables_are_those_of_the_committed_rows():
+    "Rows, tables and the text's numbers are of one making."
+    every = nursery_curves(read_rows(ROOT/"papermill_runs/nursery/rows.csv"), size="2x128")
+    committed = pd.read_csv(ROOT/"figures/nursery/x_nursery_table1.csv", keep_default_na=False, na_values=[""])
+    for s,end in ((savings(at_best(every)), ""), (savings(at_best(every), BELOW, alone=every), "_below")):
+        both = s.merge(committed, on=["family", "size", "budget", "arm"], suffixes=("", "_was"))
+        assert len(both)==len(s)==len(committed)
+        for k in ("tokens", "tokens0", "saved", "low", "high", "efficiency"): np.testing.assert_allclose(both[k], both[f"{k}{end or '_was'}"], rtol=1e-5)

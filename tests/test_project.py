@@ -52,6 +52,12 @@ def test_template_contract(p):
     assert "finish(" in "".join("".join(c["source"]) for c in cs[-3:] if c["cell_type"]=="code")
     assert {"profile", "caption", "out"}<={l.split(":")[0] for l in "".join(tagged[0]["source"]).splitlines()}
 
+@pytest.mark.parametrize("done", sorted(ROOT.glob("papermill_runs/*/appendix/*.ipynb")), ids=lambda p: f"{p.parts[-3]}-{p.stem}")
+def test_executed_appendix_is_its_template(done):
+    "What is committed as executed was executed as it stands now."
+    code = lambda p: ["".join(c["source"]) for c in cells(p) if c["cell_type"]=="code" and "injected-parameters" not in c["metadata"].get("tags", [])]
+    assert code(done)==code(ROOT/"nbs/appendix"/done.name)
+
 def test_readme_in_step():
     "README.md is index.ipynb."
     made = subprocess.run([sys.executable, "-m", "nbconvert", "--to", "markdown", "--log-level", "ERROR", "--stdout", str(ROOT/"nbs"/"index.ipynb")], capture_output=True, text=True, check=True).stdout
