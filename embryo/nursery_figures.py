@@ -341,6 +341,7 @@ def plot_saved_at(
 
 # %% ../nbs/16f_nursery_figures.ipynb #c041
 FIXED = ("seeds0", "budget0", "setting0", "stuck", "reached", "saved", "low", "high", "rate", "efficiency", "efficiency_low", "efficiency_high") # what the table takes of the second reading
+def _missed(seeds, reached): return "not reached"+f" in {seeds-reached} of {seeds}"*(seeds>1)
 def _ci(v, low, high, f): return "–" if pd.isna(v) else f(v)+("" if pd.isna(low) else f" [{f(low)}, {f(high)}]")
 
 def table_savings(
@@ -358,10 +359,10 @@ def table_savings(
     d = d.merge(fixed[[*ARM_KEYS, *FIXED]].rename(columns={k: f"fixed_{k}" for k in FIXED}), on=ARM_KEYS, how="left")
     m,share,rows = lambda v: f"{v/1e6:.1f}", lambda v: f"{v:.0%}", []
     for e in d.sort_values(["size", "budget", "final"]).itertuples():
-        was = f"not reached in {e.seeds-e.fixed_reached} of {e.seeds}" if e.fixed_reached<e.seeds else "–" if e.nursery==NOTHING else "without it not reached" if e.fixed_stuck else "not run alone" if not e.fixed_seeds0 else ""
-        end = "–" if e.nursery==NOTHING else "not run alone" if not e.seeds0 else "without it still on the plateau" if e.stuck else f"not reached in {e.seeds-e.reached} of {e.seeds}" if e.reached<e.seeds else f"{_ci(e.saved, e.low, e.high, m)} at {e.level:.2f}"
+        was = _missed(e.seeds, e.fixed_reached) if e.fixed_reached<e.seeds else "–" if e.nursery==NOTHING else "without it not reached" if e.fixed_stuck else "not run alone" if not e.fixed_seeds0 else ""
+        end = "–" if e.nursery==NOTHING else "not run alone" if not e.seeds0 else "without it still on the plateau" if e.stuck else _missed(e.seeds, e.reached) if e.reached<e.seeds else f"{_ci(e.saved, e.low, e.high, m)} at {e.level:.2f}"
         rows.append({"first":e.arm, **({"size":e.size} if d["size"].nunique()>1 else {}), "then (M)":f"{e.budget/1e6:g}", "setting (tried)":f"{_bare(e.setting) or '–'} ({e.tried})", "seeds":str(e.seeds), "first ended below its own plateau (nats)":"–" if pd.isna(e.learned) else f"{e.learned:.2f}", "loss at the end":f"{e.final:.3f}",
-            "leaves the plateau (M)":_ci(e.leaves, e.leaves_low, e.leaves_high, m) if e.left==e.seeds else f"in {e.left} of {e.seeds}",
+            "leaves the plateau (M)":_ci(e.leaves, e.leaves_low, e.leaves_high, m) if e.left==e.seeds else f"in {e.left} of {e.seeds}" if e.seeds>1 else "has not",
             "saved below the plateau (M)":was or _ci(e.fixed_saved, e.fixed_low, e.fixed_high, m), "per nursery token":"–" if pd.isna(e.fixed_rate) else f"{e.fixed_rate:.2f}", "efficiency":_ci(e.fixed_efficiency, e.fixed_efficiency_low, e.fixed_efficiency_high, share), "alone on":"–" if pd.isna(e.fixed_budget0) or e.nursery==NOTHING else against(e.fixed_budget0, e.fixed_setting0, e.fixed_seeds0),
             "saved at the end (M)":end, "gain at equal operations (nats)":_ci(e.gain, e.gain_low, e.gain_high, lambda v: f"{v:+.2f}")+("" if pd.isna(e.gain) else f" on {against(e.budget0, e.setting0, e.others)}"+f", {e.early} in mid-course"*bool(e.early))})
     return pd.DataFrame(rows)
@@ -505,7 +506,7 @@ def in_a_sentence(
     m,alone = lambda v: f"{v/1e6:.1f}", pd.isna(b["low"])
     on = f" ({said(int(b['budget0']))} {_bare(b['setting0'])}".rstrip()+")"                  # its schedule and setting
     return (f"After a stay of {m(b['nursery_tokens'])} million tokens in {b['nursery']}, a {FAMILY[b['family']]}{' of '+b['size'] if b['size'] else ''} comes to {b['level']:.2f} nats, for which {name} alone needs {m(b['tokens0'])} million tokens{on}, {m(abs(b['saved']))} million tokens {'earlier' if b['saved']>0 else 'later'} "
-        f"({'no interval' if alone else '95% interval '+m(b['low'])+' to '+m(b['high'])}; {b['seeds']} and {b['seeds0']} seeds){'' if not alone and b['low']>0 else ': no saving is shown'}; with the nursery counted in it saves {b['efficiency']:.0%} of all tokens{'' if alone else f' ({b.efficiency_low:.0%} to {b.efficiency_high:.0%})'}"
+        f"({'no interval' if alone else '95% interval '+m(b['low'])+' to '+m(b['high'])}; {b['seeds']} and {b['seeds0']} seeds){'' if not alone and b['low']>0 else ': no saving is shown'}; with the nursery counted in that is {b['efficiency']:.0%} of all tokens{'' if alone else f' ({b.efficiency_low:.0%} to {b.efficiency_high:.0%})'}"
         f"{f'; the most of {rivals} arms, its interval not corrected for that' if rivals>1 else f'; {tried} L1s were tried at this size, one on this schedule' if tried>1 else ''}"
         +"".join(f"; {x.size} (then {said(int(x.budget))}): {m(x.saved)} million ({'no interval' if pd.isna(x.low) else m(x.low)+' to '+m(x.high)}; {x.seeds} and {x.seeds0} seeds)" for x in larger.itertuples()))
 
@@ -513,22 +514,24 @@ def in_a_sentence(
 def against_each(
     curves:pd.DataFrame, # From `nursery_curves`, all settings
     arm:dict, # `ARM_KEYS` and setting of an arm
-    below:float=BELOW, # As in `savings`
+    below:float=BELOW, # As in `savings`; None: at the end of schedules of the same budget
     baseline:str="nothing", # Nursery of the arm that it is compared with
-)->pd.DataFrame: # One line a budget and setting of the baseline, of the arm's family and size: budget0, setting0, seeds0, reached0, tokens0, saved, low, high, efficiency, efficiency_low, efficiency_high
+)->pd.DataFrame: # One line a budget and setting of the baseline, of the arm's family and size: budget0, setting0, seeds0, reached0, level, tokens0, saved, low, high, efficiency, efficiency_low, efficiency_high
     "What an arm saves, read against every setting of the baseline."
     mine,out = curves[(curves[[*ARM_KEYS, "setting"]]==pd.Series({k: arm[k] for k in [*ARM_KEYS, "setting"]})).all(axis=1)], []
     alone = curves[(curves["nursery"]==baseline) & (curves["family"]==arm["family"]) & (curves["size"]==arm["size"])]
     for (budget,setting),g in alone.groupby(["budget", "setting"]):
         s = savings(pd.concat([g, mine]), below, baseline)
         x = s[s["nursery"]!=baseline].iloc[0]
-        out.append(dict(budget0=budget, setting0=setting, seeds0=g["seed"].nunique(), reached0=int(s.loc[s["nursery"]==baseline, "reached"].iloc[0]), **x[["tokens0", "saved", "low", "high", "efficiency", "efficiency_low", "efficiency_high"]]))
+        out.append(dict(budget0=budget, setting0=setting, seeds0=g["seed"].nunique(), reached0=int(s.loc[s["nursery"]==baseline, "reached"].iloc[0]), **x[["level", "tokens0", "saved", "low", "high", "efficiency", "efficiency_low", "efficiency_high"]]))
     return pd.DataFrame(out)
 
 def table_against(
-    data:pd.DataFrame, # From `against_each`
+    data:pd.DataFrame, # From `against_each`, below the plateau
+    end:pd.DataFrame, # From `against_each`, at the end
 )->pd.DataFrame: # For reading
     "What hangs on the setting of the baseline, for reading."
     m,share = lambda v: f"{v/1e6:.1f}", lambda v: f"{v:.0%}"
-    return pd.DataFrame([{"alone on (M)":f"{x.budget0/1e6:g}", "setting":_bare(x.setting0) or "–", "seeds":str(x.seeds0), "tokens alone (M)":m(x.tokens0) if x.reached0==x.seeds0 else f"not reached in {x.seeds0-x.reached0} of {x.seeds0}",
-        "saved (M)":_ci(x.saved, x.low, x.high, m), "of all tokens":_ci(x.efficiency, x.efficiency_low, x.efficiency_high, share)} for x in data.itertuples()])
+    return pd.DataFrame([{"alone on (M)":f"{x.budget0/1e6:g}", "setting":_bare(x.setting0) or "–", "seeds":str(x.seeds0), "tokens alone (M)":m(x.tokens0) if x.reached0==x.seeds0 else _missed(x.seeds0, x.reached0),
+        "saved (M)":_ci(x.saved, x.low, x.high, m), "of all tokens":_ci(x.efficiency, x.efficiency_low, x.efficiency_high, share),
+        "saved at the end (M)":_ci(y.saved, y.low, y.high, m)+("" if pd.isna(y.saved) else f" at {y.level:.2f}")} for x,y in zip(data.itertuples(), end.itertuples())])
