@@ -121,7 +121,7 @@ def leaves_plateau(
         if beta[2]<0: best = min(best, (float(np.square(y-X@beta).sum()), k))            # coming down to the plateau is a bend, too, the other way
     n,flat = len(t), float(np.square(y-np.polyval(np.polyfit(t, y, 1), t)).sum())
     bic = lambda rss,k: n*math.log(max(rss, 1e-12)/n)+k*math.log(n)
-    return float(best[1]) if bic(best[0], 4)<bic(flat, 2) else math.nan
+    return float(best[1]) if bic(best[0], 4)<bic(flat, 2) else through if len(end) else math.nan
 
 # %% ../nbs/16f_nursery_figures.ipynb #c015
 def plateau_rows(
