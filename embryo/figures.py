@@ -226,7 +226,8 @@ def trivial_levels(
         pair = g[reads].nlargest(1, "value")
         out.append(dict(task=task, trivial=best["value"], trivial_stderr=best["stderr"], predictor=best["predictor"], blind=g.loc[~reads, "value"].max(),
                         overlap=pair["value"].max(), overlap_stderr=pair["stderr"].max()))
-    return pd.DataFrame(out, columns=["task", "trivial", "trivial_stderr", "predictor", "blind", "overlap", "overlap_stderr"])
+    numbers = ["trivial", "trivial_stderr", "blind", "overlap", "overlap_stderr"]
+    return pd.DataFrame(out, columns=["task", *numbers, "predictor"]).astype(dict.fromkeys(numbers, float))
 
 # %% ../nbs/16_figures.ipynb #c028b
 def above_trivial(
