@@ -4,26 +4,26 @@
 
 # %% auto #0
 __all__ = ['P1_TABLE2', 'P1_OFFICIAL', 'P1_EXACT', 'P1_INDEX', 'P1_FORMS', 'P1_GLUE', 'GLUE', 'COLORS', 'HUES', 'PROBES', 'SAID',
-           'FAMILY', 'FAMILY_HUES', 'PARTS', 'FORM_ORDER', 'FAINT', 'FIGURES', 'smooth', 'layer_at', 'chosen',
-           'one_split', 'averaged', 'panels', 'steps_axis', 'beside', 'key', 'parts_data', 'plot_parts', 'probe_data',
-           'plot_probes', 'layer_data', 'plot_layers', 'word_data', 'group_order', 'not_rescaled', 'plot_words',
-           'step_scores', 'glue_mean', 'read_public', 'mean_level', 'glue_data', 'average_data', 'from_mnli',
-           'plot_average', 'plot_tasks', 'reach_data', 'glue_beside', 'selectivity_data', 'table_selectivity',
-           'frequency_data', 'table_frequency', 'pretraining', 'table2', 'table4', 'table5', 'table6', 'table7',
-           'caption']
+           'FAMILY', 'FAMILY_HUES', 'PARTS', 'FORM_ORDER', 'FAINT', 'P1_TEXT_ORDER', 'P1_CURVE_ORDER', 'CONTENT',
+           'FIGURES', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'panels', 'steps_axis', 'beside', 'key',
+           'parts_data', 'plot_parts', 'probe_data', 'plot_probes', 'layer_data', 'plot_layers', 'word_data',
+           'group_order', 'not_rescaled', 'plot_words', 'step_scores', 'glue_mean', 'read_public', 'mean_level',
+           'glue_data', 'average_data', 'from_mnli', 'plot_average', 'plot_tasks', 'reach_data', 'order_data',
+           'order_agreement', 'said_order', 'glue_beside', 'selectivity_data', 'table_selectivity', 'frequency_data',
+           'table_frequency', 'pretraining', 'table2', 'table4', 'table5', 'table6', 'table7', 'caption']
 
 # %% ../nbs/16d_embryology.ipynb #c002
 from functools import partial
 import numpy as np, pandas as pd
-from scipy.stats import norm
+from scipy.stats import kendalltau, norm
 from .core import EmbryoError
 from .rows import mean_interval, over_seeds
 from .printed import P1_TABLE4, P2_TASKS, printed_probe_data, printed_table, quantity
 from .pretrain import PretrainConfig
 from .downstream import AFTER_INTERMEDIATE
 from .squad import TASK as SQUAD
-from .figures import MAIN, POS_ORDER, curve_data, data_sizes, marks_note, plot_curves, reach, table3, trivial_levels
-from . import transfer
+from .figures import MAIN, POS_ORDER, curve_data, data_sizes, plot_curves, reach, reach_step, table3, trivial_levels
+from .transfer import table4 as size_table, table5 as finetuning_table
 from .words import BANDS
 
 # %% ../nbs/16d_embryology.ipynb #c005
@@ -511,6 +511,51 @@ def reach_data(
     d = pd.DataFrame(out, columns=[*names, "rise_step", "rise_low", "rise_high", "step", "low", "high", "first", "last"])
     return d.sort_values("rise_step", kind="stable", ignore_index=True)
 
+# %% ../nbs/16d_embryology.ipynb #c052b
+P1_TEXT_ORDER = {"det.":1, "conj.":1, "prep.":1, "pron.":1, "verb":2, "adv.":3, "adj.":4, "noun":5, "proper noun":6}                # P1, section 3; the text does not place pronouns: with the function words
+P1_CURVE_ORDER = {"det.":1, "conj.":2, "prep.":2, "pron.":9, "adv.":10, "verb":12, "adj.":14, "noun":14, "proper noun":16}            # thousands of updates, released curves of figure 1a
+CONTENT = ("verb", "adv.", "adj.", "noun", "proper noun")
+
+def order_data(
+    reconstructed:pd.DataFrame, # From `curve_data`, of reconstruction
+    predicted:pd.DataFrame, # From `curve_data`, of mask prediction
+)->pd.DataFrame: # One line a class: group, text, curves (places in the paper's orders), and steps half (reconstruction above 0.5), reconstruct, mask_predict (90% of the last value); NaN = not reached
+    "When each class comes, here and in the paper."
+    out = pd.DataFrame(dict(group=list(P1_CURVE_ORDER), text=P1_TEXT_ORDER.values(), curves=P1_CURVE_ORDER.values()))
+    out["text"] = out["group"].map(P1_TEXT_ORDER)
+    for name,d,share,of in (("half", reconstructed, .5, "level"), ("reconstruct", reconstructed, .9, "last"), ("mask_predict", predicted, .9, "last")):
+        out[name] = out["group"].map(reach_step(d, share, of).set_index("group")["step"])
+    return out[out["group"].isin(set(reconstructed["group"]) | set(predicted["group"]))].reset_index(drop=True)
+
+def order_agreement(
+    data:pd.DataFrame, # From `order_data`
+)->pd.DataFrame: # One line a comparison: ours, paper, classes (all or content), n, unreached (how many have no step), tau (Kendall's, b), p (two-sided)
+    "How far the orders agree."
+    out = []
+    for ours in ("half", "reconstruct", "mask_predict"):
+        step = data[ours].fillna(np.inf).rank()                                              # what is not reached comes last
+        for paper in ("text", "curves"):
+            for classes,some in (("all", data["group"].notna()), ("content", data["group"].isin(CONTENT))):
+                t = kendalltau(step[some], data.loc[some, paper])
+                out.append((ours, paper, classes, int(some.sum()), int(data.loc[some, ours].isna().sum()), t.statistic, t.pvalue))
+    return pd.DataFrame(out, columns=["ours", "paper", "classes", "n", "unreached", "tau", "p"])
+
+# %% ../nbs/16d_embryology.ipynb #c052e
+def said_order(
+    data:pd.DataFrame, # From `reach_data` of `probe_data`: task, rise_step, rise_low, rise_high
+    than:str="masked LM", # What the others are held against
+)->str: # A sentence
+    "Which curves have surely made their way before another, after it, or neither."
+    d = data[data["rise_step"].notna()].set_index("task")
+    if than not in d.index: return f"{than}: no rise that can be dated."
+    base,other = d.loc[than], d.drop(than)
+    before = [PROBES.get(t, t) for t,r in other.iterrows() if r["rise_high"]<base["rise_low"]]
+    after = [PROBES.get(t, t) for t,r in other.iterrows() if r["rise_low"]>base["rise_high"]]
+    neither = [PROBES.get(t, t) for t in other.index if PROBES.get(t, t) not in before+after]
+    undated = [PROBES.get(t, t) for t in data["task"] if t not in d.index]
+    parts = [(f"before {than}", before), (f"after {than}", after), ("cannot be told apart", neither), ("no rise that can be dated", undated)]
+    return "90% of the way from the first value to the last - "+"; ".join(f"{k}: {', '.join(v)}" for k,v in parts if v)+"."
+
 # %% ../nbs/16d_embryology.ipynb #c054
 def glue_beside(
     data:pd.DataFrame, # From `average_data`
@@ -678,7 +723,7 @@ def table6(
 ): # (tidy: task, split, printed, exact, ours, share; layout); (empty, empty) without fine-tuning
     "P1's table 6: sizes of the tasks; the training part of SQuAD2.0 here is counted in windows."
     if chosen(rows, evaluator="finetune", group="final", family=family).empty: return (pd.DataFrame(columns=["task", "split", "printed", "exact", "ours", "share"]),)*2
-    return transfer.table4(data_sizes(rows, family), "p1")
+    return size_table(data_sizes(rows, family), "p1")
 
 # %% ../nbs/16d_embryology.ipynb #c072
 def table7(
@@ -688,7 +733,7 @@ def table7(
 ): # (tidy: task, setting, paper, ours; layout "here (printed)")
     "P1's table 7: hyper-parameters of fine-tuning."
     known = rows is not None and len(chosen(rows, evaluator="finetune", group="final", family=family))
-    return transfer.table5(profile, data_sizes(rows, family) if known else None, "p1", GLUE)
+    return finetuning_table(profile, data_sizes(rows, family) if known else None, "p1", GLUE)
 
 # %% ../nbs/16d_embryology.ipynb #c075
 FIGURES = { # name -> (data, plot, text, column, what it should hold)
