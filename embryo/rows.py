@@ -139,8 +139,8 @@ def honest_errors(
 )->pd.Series: # Their standard errors
     "Standard errors as measured, but none is 0 for a share of 0 or 1, or for a correlation of a constant."
     e,n,v = (df[c].astype(float) for c in ("stderr", "n", "value"))
-    none = (e==0) & (n>1)
-    constant = none & (v==0) & df["metric"].isin(CORRELATIONS)
+    none = (e<1e-9) & (n>1)
+    constant = none & (v.abs()<1e-9) & df["metric"].isin(CORRELATIONS)
     share = none & v.isin([0, 1]) & ~df["metric"].isin(CORRELATIONS)
     return e.mask(constant, (n-1)**-.5).mask(share, share_error(n, v))
 
