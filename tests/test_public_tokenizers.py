@@ -135,11 +135,13 @@ def test_bands(layout, sentences):
     assert [ranks[i] for i in order]==list(range(len(order))) and set(ranks[SPECIALS[name]])=={-1}
     hits = W.word_hits(network(name, tok), tok, sentences, True)
     bands = [(0, 4), (5, len(tok))]
-    got = W.band_rows(hits, tok, ranks, bands).query("metric=='accuracy' and task=='freq-count'").set_index("group")["n"]
+    got = W.band_rows(hits, tok, ranks, bands).query("metric=='accuracy'").groupby("task")["n"].apply(list)
     single = [ids[0] for s in sentences for ids in running(tok, s) if len(ids)==1 and ids[0] not in SPECIALS[name]]
-    assert got.tolist()==[sum(a<=order.index(i)<=b for i in single) for a,b in bands if any(a<=order.index(i)<=b for i in single)]
-    known = [i for s in sentences for ids,t in zip(running(tok, s), s["tags"]) if t=="DT" for i in ids if i not in SPECIALS[name]]
-    mean = W.class_frequency(tok, sentences, table).query("group=='det.' and metric=='mean_rank' and mode=='corrected'")
+    for task,place in (("freq-count", order.index), ("freq-id", int)):
+        n = [sum(a<=place(i)<=b for i in single) for a,b in bands]
+        assert got[task]==[k for k in n if k], task
+    known = [i for s in sentences for ids,t in zip(running(tok, s), s["tags"]) if t in ("NN", "NNS") for i in ids if i not in SPECIALS[name]]
+    mean = W.class_frequency(tok, sentences, table).query("group=='noun' and metric=='mean_rank' and mode=='corrected'")
     assert mean["value"].item()==pytest.approx(np.mean([order.index(i) for i in known])) and mean["n"].item()==len(known)
     if name in ("bert", "roberta", "electra"):                                               # not at 0 to 4
         with pytest.raises(EmbryoError, match="a special of this tokenizer, and has a rank"): W.check_ranks(W.frequency_ranks(table), tok)
