@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['TASKS', 'SPLITS', 'SOURCES', 'MODES', 'sentence_targets', 'task_sentences', 'read_tasks', 'ProbeConfig',
-           'target_table', 'control_labels', 'span_places', 'span_table', 'Probes', 'Corrected', 'Published',
-           'minibatches', 'fetch', 'probe_said', 'probe_answers', 'fit_probes', 'f1_rows', 'last_batch', 'score_rows',
-           'size_rows', 'label_numbers', 'probe']
+           'target_table', 'control_types', 'control_labels', 'span_places', 'span_table', 'Probes', 'Corrected',
+           'Published', 'minibatches', 'fetch', 'probe_said', 'probe_answers', 'fit_probes', 'f1_parts', 'last_batch',
+           'score_rows', 'size_rows', 'label_numbers', 'probe']
 
 # %% ../nbs/14b_probing.ipynb #c002
 import copy, shutil, tempfile
@@ -20,7 +20,7 @@ from .rows import mean_rows, row_frame
 from .tokenize import length_batches, pad_batch
 from .annotations import read_folder
 from .models import check_fit
-from .words import examining, lay_out, position_limit, top_share
+from .words import examining, lay_out, position_limit, tokenize_words, top_share
 
 # %% ../nbs/14b_probing.ipynb #c005
 TASKS = dict(pos="tags", const="constituents", coref="mentions", srl="srl") # task -> what a treebank's sentence must have
@@ -102,7 +102,7 @@ def target_table(
     split:str, # train, dev or test
     sentences:list, # Annotated sentences with targets
     pool:dict, # {tuple of tokens: number}; sentences not yet in it are added
-)->dict: # at (n,) place of the sentence in the split, sentence (n,) number in the pool, spans (n, k, 2) word positions, label (n,) and word (n,), objects; sentences (S,) in order
+)->dict: # at (n,) place of the sentence in the split, sentence (n,) number in the pool, spans (n, k, 2) word positions, label (n,) and word (n, k), the first of each span, objects; sentences (S,) in order
     "The targets of one split as arrays."
     if not sentences: raise EmbryoError(f"{task}, {split}: no sentences; every split needs at least one with a target")
     at,spans,label,word,ids,k = [],[],[],[],[],None
@@ -114,14 +114,23 @@ def target_table(
             if len(xs)!=(k := k or len(xs)): raise EmbryoError(f"{task}, {split}, sentence {i} ({' '.join(tokens[:4])!r} ...): a target with {len(xs)} spans among targets with {k}; one task has one or two throughout")
             for a,b in xs:
                 if not 0<=a<b<=len(tokens): raise EmbryoError(f"{task}, {split}, sentence {i} ({' '.join(tokens[:4])!r} ...): span [{a}, {b}] is out of range; a span is [start, end) with 0 <= start < end <= {len(tokens)}, the number of tokens")
-            at.append(i); spans.append(xs); label.append(t["label"]); word.append("\t".join(tokens[x[0]] for x in xs))
+            at.append(i); spans.append(xs); label.append(t["label"]); word.append([tokens[x[0]] for x in xs])
     if not at: raise EmbryoError(f"{task}, {split}: {len(sentences)} sentences and no target; every split needs at least one")
     ids,at = np.array(ids), np.array(at)
     return dict(at=at, sentence=ids[at], spans=np.array(spans), label=np.array(label, object), word=np.array(word, object), sentences=ids)
 
 # %% ../nbs/14b_probing.ipynb #c018
+def control_types(
+    words:np.ndarray, # (n, k) first word of each span
+    ids_of:dict, # Word -> its piece ids, from `tokenize_words`
+)->np.ndarray: # (n,) one text a target, the same for words that are the same to the model
+    "The types of the control task."
+    seen = {w: " ".join(map(str, ids)) for w,ids in ids_of.items()}
+    return np.array(["\t".join(seen[w] for w in some) for some in words], object)
+
+# %% ../nbs/14b_probing.ipynb #200d8ad3
 def control_labels(
-    words:np.ndarray, # (n,) word types
+    words:np.ndarray, # (n,) word types, from `control_types`
     shares:np.ndarray, # (C,) how often each label occurs in training, adding up to 1
     task:str, # Names the draw
     seed:int=0, # Names the draw
@@ -374,17 +383,16 @@ def fit_probes(
     return {m: r.final() for m,r in rules.items()}
 
 # %% ../nbs/14b_probing.ipynb #c044
-def f1_rows(
-    df:pd.DataFrame, # One line a target: gold (bool: positive?) and said (bool, or 1/2 where both labels are tied), cluster, and the columns of `by`
-    by:list, # Columns to group by
-)->pd.DataFrame: # `by` columns, value, n, stderr
-    "F1 of the positive class per group with its cluster-robust standard error."
-    df = df.assign(hit=2.*df["gold"]*df["said"], size=df["gold"].astype(float)+df["said"])
-    g = df.groupby(by, sort=True)
-    total = g["size"].transform("sum")
-    f1 = (g["hit"].transform("sum")/total).fillna(0)
-    out = mean_rows(df.assign(value=((df["hit"]-f1*df["size"])/total).fillna(0)*g["hit"].transform("size")), by)
-    return out.assign(value=f1.groupby([df[b] for b in by], sort=True).first().to_numpy())
+def f1_parts(
+    gold:np.ndarray, # (n, L) whether the target is positive
+    said:np.ndarray, # (n, L) whether the probe says so; 1/2 where both labels are tied
+)->np.ndarray: # (n, L) F1 plus the influence of each target
+    "F1 of the positive class as a mean over targets."
+    hit = 2.*gold*said
+    size = 1.*gold+said
+    total = np.maximum(size.sum(0), 1e-300)                                              # nothing there and nothing said: 0
+    f1 = hit.sum(0)/total
+    return f1+len(gold)*(hit-f1*size)/total
 
 # %% ../nbs/14b_probing.ipynb #c046
 def last_batch(
@@ -405,18 +413,20 @@ def score_rows(
     layers:list, # Names of the L layers
     positive:int=None, # Number of the label "1" of coreference
     share=None, tied=None, # (n, L, G) from `probe_answers`; without, `said` is the answer and nothing is tied
-)->pd.DataFrame: # Rows: micro_f1 of probe and control, selectivity, f1 of both, tie_rate of both if it is known
+)->pd.DataFrame: # Rows: micro_f1, f1 of coreference, and tie_rate if it is known; groups probe, control, and selectivity, their difference
     "Scores of all layers."
     n,L,G = said.shape
-    line = dict(layer=np.tile(layers, n), cluster=np.repeat(cluster, L))
     hit = said==gold[:,None] if share is None else share
-    yes = np.where(tied, .5, said==positive) if tied is not None else said==positive      # coreference has two labels
-    frame = lambda g, v: pd.DataFrame(line | dict(group=g, value=v.astype(float).ravel()))
-    out = [mean_rows(frame(name, hit[:,:,k]), ["group", "layer"]).assign(metric="micro_f1") for k,name in enumerate(("probe", "control")[:G])]
-    if G==2: out.append(mean_rows(frame("probe", hit[:,:,0].astype(float)-hit[:,:,1]), ["group", "layer"]).assign(metric="selectivity"))
-    for k,name in enumerate(("probe", "control")[:G] if positive is not None else ()): out.append(f1_rows(pd.DataFrame(line | dict(group=name, gold=np.repeat(gold[:,k]==positive, L), said=yes[:,:,k].ravel())), ["group", "layer"]).assign(metric="f1"))
-    if tied is not None: out += [mean_rows(frame(name, tied[:,:,k]), ["group", "layer"]).assign(metric="tie_rate") for k,name in enumerate(("probe", "control")[:G])]
-    return pd.concat(out)
+    each = dict(micro_f1=hit.astype(float))                                              # metric -> (n, L, G), whose mean is the score
+    if positive is not None:
+        yes = said==positive if tied is None else np.where(tied, .5, said==positive)     # coreference has two labels
+        true = np.broadcast_to(gold[:,None]==positive, yes.shape)
+        each["f1"] = np.stack([f1_parts(true[:,:,k], yes[:,:,k]) for k in range(G)], 2)
+    scored = [(metric, group, v[:,:,k]) for metric,v in each.items() for k,group in enumerate(("probe", "control")[:G])]
+    if G==2: scored += [(metric, "selectivity", v[:,:,0]-v[:,:,1]) for metric,v in each.items()]
+    if tied is not None: scored += [("tie_rate", group, tied[:,:,k]) for k,group in enumerate(("probe", "control")[:G])]
+    line = dict(layer=np.tile(layers, n), cluster=np.repeat(cluster, L))
+    return pd.concat([mean_rows(pd.DataFrame(line | dict(group=group, value=v.astype(float).ravel())), ["group", "layer"]).assign(metric=metric) for metric,group,v in scored])
 
 # %% ../nbs/14b_probing.ipynb #c052
 def size_rows(
@@ -468,6 +478,7 @@ def probe(
         if len({tables[task,s]["spans"].shape[1] for s in SPLITS})>1: raise EmbryoError(f"{task}: targets have one span in one split and two in another; one task has one or two throughout")
     sentences,count = list(pool), np.fromiter(map(len, pool), int, len(pool))
     words,wins = lay_out(tokenizer, [dict(tokens=list(s), tags=s) for s in sentences], position_limit(model))
+    ids_of = tokenize_words(tokenizer, (w for t in tables.values() for w in t["word"].ravel()))
     offsets = np.r_[0, np.cumsum(count)]
     pieces = np.add.reduceat(words["pieces"].to_numpy(), offsets[:-1])
     keys,used = [],{}
@@ -496,7 +507,7 @@ def probe(
             for s in SPLITS:
                 t,ok = tables[task,s], used[task,s]
                 out += [r | dict(task=task, split=s) for r in size_rows(t, int(count[t["sentences"]].sum()), len(ok), t["skipped"], int((Y[s]<0).sum()))]
-                Y[s] = np.stack([Y[s], control_labels(t["word"][ok], shares, task, seed)][:1+cfg.control], 1)
+                Y[s] = np.stack([Y[s], control_labels(control_types(t["word"][ok], ids_of), shares, task, seed)][:1+cfg.control], 1)
             R,positive = {s: rows[task,s] for s in SPLITS}, names.index("1") if task=="coref" else None
             fit = fit_probes(table, R, Y, len(names), cfg, task, seed, model.device, progress)
             t,ok = tables[task,"test"], used[task,"test"]

@@ -62,9 +62,10 @@ def test_scores_and_errors_are_those_of_single_windows(tok, texts):
     each = []
     for w in wins:
         with torch.no_grad(): a = m(input_ids=torch.tensor([w]), output_attentions=True).attentions[2][0,1].tolist()
-        each.append((np.mean([a[i][i] for i in range(16)]), np.mean([a[i][i-1] for i in range(1, 16)]), np.mean([a[i][i+1] for i in range(15)])))
+        near = np.mean([sum(a[i][j] for j in (i-1, i, i+1) if 0<=j<16) for i in range(16)])
+        each.append((np.mean([a[i][i] for i in range(16)]), np.mean([a[i][i-1] for i in range(1, 16)]), np.mean([a[i][i+1] for i in range(15)]), near))
     r = A.attention_rows(m, tok, texts, length=16, most=12, batch=5).query("layer==3 and group=='2'").set_index("metric")
-    for k,metric in enumerate(("diagonal", "previous", "next")):
+    for k,metric in enumerate(("self", "previous", "next", "near")):
         v = np.array([e[k] for e in each])
         np.testing.assert_allclose([r.loc[metric, "value"], r.loc[metric, "stderr"]], [v.mean(), v.std(ddof=1)/12**.5], rtol=1e-5)
 
@@ -88,7 +89,7 @@ def test_a_series_to_figure_and_animation(series, tok, texts, tmp_path):
         rows.append(A.near_rows(scores, 32, family="albert", l1="english", seed=0, step=s, split="heldout"))
     import pandas as pd
     rows = read_rows(write_rows(pd.concat(rows), tmp_path/"rows.parquet"))
-    assert len(rows)==3*(2*3*3+1) and rows.query("metric=='floor'")["value"].eq(1/32).all()
+    assert len(rows)==3*(2*3*4+1) and rows.query("metric=='floor'")["value"].eq(1/32).all()
     o = A.onset(rows)
     assert set(o["layer"])=={1, 2} and o["step"].dropna().between(0, 4).all()
     again = A.read_maps(A.write_maps(tmp_path/"maps.npz", by_step))
@@ -99,16 +100,44 @@ def test_a_series_to_figure_and_animation(series, tok, texts, tmp_path):
     panels = [a for a in fig.axes if a.images and a.get_label()!="<colorbar>"]
     for row in (panels[:3], panels[3:]): assert len({a.images[0].get_clim() for a in row})==1                      # one scale within a row
     np.testing.assert_allclose(panels[1].images[0].get_array(), again[2][0,1], rtol=1e-6)
-    assert len(A.plot_near(rows).axes)==2
+    drawn = A.plot_near(rows).axes
+    assert [a.get_ylabel() for a in drawn[::2]]==list(A.PLACES.values()) and [a.get_title() for a in drawn[:2]]==["mean over heads", "head 2"]
+    for a in drawn:
+        curves = [x for x in a.lines if len(x.get_xdata())==3]
+        assert len({(x.get_color(), x.get_linestyle()) for x in curves})==len({x.get_linestyle() for x in curves})==2
+    np.testing.assert_allclose(drawn[1].lines[0].get_ydata(), rows.query("metric=='near' and group=='2' and layer==1").sort_values("step")["value"])
     with Image.open(A.save_gif(A.head_frames(again, 2, 2), tmp_path/"a.gif", ms=200)) as g: assert g.n_frames==3 and g.info["duration"]==200
     (tmp_path/"file").write_text("")
     with pytest.raises(EmbryoError, match="cannot write"): A.save_gif(A.head_frames(again, 2, 2), tmp_path/"file"/"a.gif")
+
+def test_a_head_that_turns_from_itself_to_the_next_stays_near():
+    "Half way the token itself loses what the next one wins: `self` falls, `near` does not move, and rows without `near` say the same."
+    T,steps,parts = 16, range(0, 100, 10), []
+    noise = .02*np.random.default_rng(0).normal(size=(20, 1, 1, 3))
+    for s in steps:
+        moved = min(1, s/50)
+        parts.append(A.near_rows(noise+[.92-.9*moved, .02, .01+.9*moved*T/(T-1)], T, family="albert", l1="english", seed=0, step=s))
+    import pandas as pd
+    rows = pd.concat(parts)
+    v = {m: rows.query(f"metric=='{m}' and group=='1'")["value"].to_numpy() for m in A.METRICS}
+    assert v["self"][0]-v["self"][-1]>.8 and v["next"][-1]-v["next"][0]>.8 and np.ptp(v["near"])<1e-9
+    assert A.onset(rows, "self")["step"].item()==pytest.approx(25, abs=2) and np.isnan(A.onset(rows)["step"].item())
+    old = rows[rows["metric"]!="near"]
+    key = ["step", "layer", "group"]
+    new,kept = (r[r["metric"]=="near"].set_index(key).sort_index() for r in (A.with_near(old), rows))
+    np.testing.assert_allclose(new["value"].astype(float), kept["value"].astype(float), rtol=1e-12)
+    three = old[old["metric"].isin(A.NEAR)].groupby(key)["stderr"].sum().sort_index()
+    assert (new["stderr"]>=kept["stderr"]).all() and (new["stderr"]<=three).all() and (new["n"]==20).all()
+    mixed = pd.concat([old[old["step"]<50], rows[rows["step"]>=50]])
+    assert (A.with_near(mixed)["metric"]=="near").sum()==(rows["metric"]=="near").sum()
+    assert len(A.with_near(old[old["metric"]!="next"]))==len(old[old["metric"]!="next"])     # a part is missing: nothing to add
+    with pytest.raises(EmbryoError, match="unknown metric of attention 'diagonal'"): A.onset(rows, "diagonal")
 
 def test_onset_orders_layers_and_widens_with_seeds():
     from embryo.rows import row_frame
     import pandas as pd
     ramp = lambda layer,turn,seed: [dict(layer=layer, step=s, seed=seed, value=.1+.3*(s>=turn), stderr=.001, group="all") for s in range(0, 100, 10)]
-    rows = row_frame([r for l,t in ((1,70), (2,50), (8,20)) for seed in range(3) for r in ramp(l, t+10*(seed==2), seed)], evaluator="attention", metric="diagonal", family="albert", l1="english")
+    rows = row_frame([r for l,t in ((1,70), (2,50), (8,20)) for seed in range(3) for r in ramp(l, t+10*(seed==2), seed)], evaluator="attention", metric="near", family="albert", l1="english")
     o = A.onset(rows)
     assert o["layer"].tolist()==[8, 2, 1] and o["seeds"].tolist()==[3, 3, 3]
     np.testing.assert_allclose(o["step"], [15+10/3, 45+10/3, 65+10/3])

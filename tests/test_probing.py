@@ -2,12 +2,13 @@
 import collections, copy, os
 from pathlib import Path
 import numpy as np, pytest, torch, transformers
+from scipy import stats
 from embryo import probing as P
 from embryo.core import EmbryoError
 from embryo.rows import COLUMNS, read_rows, write_rows
 from embryo.series import open_series
 from embryo.tokenize import open_tokenizer
-from embryo.words import examining, lay_out, position_limit
+from embryo.words import equal_windows, examining, lay_out, position_limit, tokenize_words, windows
 
 QUICK = dict(steps=60, batch=128, lr=1e-2, eval_every=10, test_batch=128)
 
@@ -81,6 +82,36 @@ def test_one_pass_over_each_different_sentence(series, tok, tasks):
     P.probe(m, tok, tasks, cfg=P.ProbeConfig(steps=2))
     different = {tuple(s["tokens"]) for t in tasks.values() for x in t.values() for s in x}
     assert len(seen)==len(set(seen))<=len(different)+5 and sum(len(x) for t in tasks.values() for x in t.values())>1.5*len(seen)
+
+def fewest(sizes, room):
+    "Every cut into whole words, one by one: the smallest number of windows and, of these cuts, the smallest sum of squares."
+    import itertools
+    for k in range(len(sizes)):
+        fit = []
+        for borders in itertools.combinations(range(1, len(sizes)), k):
+            parts = [sum(x) for x in np.split(np.array(sizes), borders)]
+            if max(parts)<=room: fit.append(sum(x*x for x in parts))
+        if fit: return k+1, min(fit)
+
+def test_windows_are_the_fewest_and_even():
+    rng,mended = np.random.default_rng(0), 0
+    for _ in range(400):
+        room = int(rng.integers(3, 12))
+        sizes = np.minimum(rng.geometric(.5, rng.integers(1, 10)), room)
+        part,before = windows(sizes, room), equal_windows(sizes, room)
+        load = np.array([sizes[part==k].sum() for k in np.unique(part)])
+        many,squares = fewest(sizes, room)
+        assert len(load)==many and load.max()<=room and (np.diff(part)>=0).all()
+        if len(np.unique(before))==many: assert part.tolist()==before.tolist()            # nothing to mend: as it was
+        else:
+            mended += 1
+            assert (load**2).sum()==squares
+    assert mended>20
+    for room in (14, 20, 30, 62):                                                        # sentences of real length, against filling window by window
+        for _ in range(200):
+            sizes,held,count = np.minimum(rng.geometric(.65, rng.integers(2, 60)), room), 0, 1
+            for x in sizes: held,count = (held+x, count) if held+x<=room else (x, count+1)
+            assert len(np.unique(windows(sizes, room)))==count
 
 @pytest.fixture(scope="module")
 def vectors(lab, series, tok, tasks):
@@ -199,14 +230,18 @@ def test_modes_in_rows(series, tok, tasks):
     r = P.probe(m, tok, tasks, cfg=cfg, seed=5)
     assert list(r)==list(COLUMNS) and set(r["evaluator"])=={"probe"} and set(r["task"])==set(P.TASKS)
     s = r[r["metric"]=="micro_f1"]
-    assert len(s)==4*2*(2*3+1) and set(s["split"])=={"test"}
+    assert len(s)==4*2*(3*3+1) and set(s["split"])=={"test"}
     size = r.query("metric=='count' and split=='test' and group=='used'").set_index("task")["value"]
     for task,n in size.items():
         for mode,k in (("corrected", n), ("published", (n-1)%128+1)):
             x = s[(s["task"]==task) & (s["mode"]==mode)]
             assert set(x["n"])=={k} and np.abs(x["value"]*k-(x["value"]*k).round()).max()<1e-9
     v = s.set_index(["task", "mode", "layer", "group"])["value"]
-    for _,x in r.query("metric=='selectivity'").iterrows(): assert abs(x["value"]-(v[x["task"], x["mode"], x["layer"], "probe"]-v[x["task"], x["mode"], x["layer"], "control"]))<1e-9
+    for metric in ("micro_f1", "f1"):
+        v = r[r["metric"]==metric].set_index(["task", "mode", "layer", "group"])["value"]
+        paired = r[(r["metric"]==metric) & (r["group"]=="selectivity")]
+        assert len(paired)==(4 if metric=="micro_f1" else 1)*2*3
+        for _,x in paired.iterrows(): assert abs(x["value"]-(v[x["task"], x["mode"], x["layer"], "probe"]-v[x["task"], x["mode"], x["layer"], "control"]))<1e-9
     again = P.probe(m, tok, tasks, cfg=cfg, seed=5)
     assert r.equals(again) and not r.equals(P.probe(m, tok, tasks, cfg=cfg, seed=6))
 
@@ -221,11 +256,17 @@ def test_majority_and_sizes_by_hand(series, tok, tasks, tmp_path):
         assert got["value"].tolist()==[pytest.approx(np.mean([l==top for l in labels["test"]]))]
         hit = [(np.array([t["label"]==top for t in x["targets"]])-got["value"].item()).sum() for x in tasks[task]["test"]]
         if len({tuple(x["tokens"]) for x in tasks[task]["test"]})==len(hit):
-            c = sum(1 for x in tasks[task]["test"] if x["targets"])
-            assert got["stderr"].item()==pytest.approx((np.square(hit).sum()*c/(c-1))**.5/len(labels["test"]))
+            size = np.array([len(x["targets"]) for x in tasks[task]["test"] if x["targets"]])
+            c,equal = len(size), size.sum()**2/np.square(size).sum()                      # clusters, and clusters of equal size that say as much
+            stretch = stats.t.ppf(.975, equal-1)/stats.norm.ppf(.975)
+            assert got["stderr"].item()==pytest.approx((np.square(hit).sum()*c/(c-1))**.5/len(labels["test"])*stretch)
         size = r.query(f"task=='{task}' and metric=='count' and split=='test'").set_index("group")["value"]
         assert size["targets"]==len(labels["test"]) and size["labels"]==len(set(labels["test"])) and size["unseen"]==sum(l not in labels["train"] for l in labels["test"])
         assert size["sentences"]==len(tasks[task]["test"]) and size["tokens"]==sum(len(x["tokens"]) for x in tasks[task]["test"])
+
+def scores(said, gold, cluster, positive=None):
+    "`score_rows` of one layer, by group and metric."
+    return P.score_rows(said[:,None].astype(int), gold.astype(int), cluster, [0], positive).set_index(["group", "metric"])
 
 def test_f1_and_its_error():
     from sklearn.metrics import f1_score
@@ -234,12 +275,34 @@ def test_f1_and_its_error():
     gold,said,cluster = rng.random(3000)<.3, rng.random(3000)<.4, rng.integers(0, 200, 3000)
     said |= gold & (rng.random(3000)<.5)
     d = pd.DataFrame(dict(gold=gold, said=said, cluster=cluster, k=1))
-    r = P.f1_rows(d, ["k"]).iloc[0]
+    r = scores(said[:,None], gold[:,None], cluster, 1).loc[("probe", "f1")]
     assert r["value"]==pytest.approx(f1_score(gold, said))
     parts,boot = [d[cluster==c] for c in range(200)], []
     tp,den = (np.array([f(p) for p in parts]) for f in (lambda p: 2*(p["gold"] & p["said"]).sum(), lambda p: p["gold"].sum()+p["said"].sum()))
     for _ in range(2000): i = rng.integers(0, 200, 200); boot.append(tp[i].sum()/den[i].sum())
     assert r["stderr"]==pytest.approx(np.std(boot), rel=.1)
+    none = scores(0*said[:,None], gold[:,None], cluster, 1).loc[("probe", "f1")]
+    assert none["value"]==0 and none["stderr"]>0                                           # nothing found in 200 sentences is no certainty
+
+@pytest.mark.parametrize("metric", ["micro_f1", "f1"])
+def test_selectivity_is_paired(metric):
+    "Sentences drawn again and again, probe and control together: the error of the difference, which two independent scores would have twice as large."
+    from sklearn.metrics import accuracy_score, f1_score
+    rng = np.random.default_rng(1)
+    cluster,hard = np.repeat(np.arange(300), 6), rng.random(300)<.4
+    gold = np.stack([rng.random(1800)<.4]*2, 1)
+    wrong = hard[cluster][:,None] & (rng.random((1800, 2))<[.55, .65])
+    said = gold ^ wrong
+    r = scores(said, gold, cluster, 1).xs(metric, level="metric")
+    score = accuracy_score if metric=="micro_f1" else f1_score
+    assert r.loc["selectivity", "value"]==pytest.approx(score(gold[:,0], said[:,0])-score(gold[:,1], said[:,1]))
+    boot,places = [], np.arange(1800).reshape(300, 6)
+    for _ in range(800):
+        i = places[rng.integers(0, 300, 300)].ravel()
+        boot.append(score(gold[i,0], said[i,0])-score(gold[i,1], said[i,1]))
+    independent = (r.loc["probe", "stderr"]**2+r.loc["control", "stderr"]**2)**.5
+    assert r.loc["selectivity", "stderr"]==pytest.approx(np.std(boot), rel=.1) and r.loc["selectivity", "stderr"]<.7*independent
+    assert r.loc["selectivity", "n"]==1800
 
 def test_the_last_batch_of_the_script():
     "Against the extractor's way: batches of 32 sentences, each sorted by falling length, targets written in that order, read in batches."
@@ -255,17 +318,34 @@ def test_the_last_batch_of_the_script():
         batches = [written[i:i+size] for i in range(0, len(written), size)]
         assert P.last_batch(lengths, at, size).tolist()==batches[-1]
 
-def test_control_task(tasks):
-    pool,seen = {}, {}
+def test_control_task(tasks, tok):
+    "One label for all words that the model cannot tell apart, in every split: `The` is `the`."
+    pool,seen,spelled = {}, {}, {}
     shares = np.array([.6, .3, .1])
     for task in P.TASKS:
         for split in P.SPLITS:
             t = P.target_table(task, split, tasks[task][split], pool)
-            y = P.control_labels(t["word"], shares, task, 7)
+            y = P.control_labels(P.control_types(t["word"], tokenize_words(tok, t["word"].ravel())), shares, task, 7)
             for (i,spans),l in zip(((a, s) for a,s in zip(t["at"], t["spans"])), y):
-                key = (task, *(tasks[task][split][i]["tokens"][a] for a,_ in spans))
+                words = [tasks[task][split][i]["tokens"][a] for a,_ in spans]
+                key = (task, *(tuple(tok(w, add_special_tokens=False)["input_ids"]) for w in words))
+                spelled.setdefault(key, set()).add(tuple(words))
                 assert seen.setdefault(key, l)==l                                         # one type, one label, in every split
-    assert len({l for k,l in seen.items()})==3
+    assert len({l for k,l in seen.items()})==3 and max(map(len, spelled.values()))>1      # some types have two spellings
+
+def test_control_task_counts_no_spelling(series, tok):
+    "Every other occurrence in capitals is the same input to a lower-cased model: all scores are the same, those of the control, too."
+    m,_ = series.load(4)
+    words = np.array(sorted(w for w in tok.get_vocab() if w.isalpha() and len(w)>2)[:30])
+    drawn = words[np.random.default_rng(0).integers(0, 30, (40, 6))].tolist()
+    def ask(mix):
+        made = []
+        for row in drawn:
+            tokens = [w.upper() if mix and i%2 else w for i,w in enumerate(row)]
+            made.append(dict(text=" ".join(tokens), tokens=tokens, targets=[dict(span1=[i, i+1], label="AB"[w<words[15]]) for i,w in enumerate(row)]))
+        return P.probe(m, tok, {"pos": dict.fromkeys(P.SPLITS, made)}, layers=[0], cfg=P.ProbeConfig(**QUICK, mode="corrected"))
+    plain,mixed = ask(False), ask(True)
+    assert plain.equals(mixed) and plain.query("group=='control' and metric=='micro_f1'")["value"].item()<1
 
 def test_stores_and_files_agree(series, tok, tasks):
     m,_ = series.load(4)
