@@ -16,7 +16,7 @@ from .core import EmbryoError, below, choose, digest, load_json, read_lines, rea
 from .tokenize import N_SPECIALS, SPECIALS, IdCorpus, encode_documents, open_ids, open_tokenizer, pack_ids, save_tokenizer, train_tokenizer
 from .artificial import CHUNK, bigram, flat, floor, iid_floor, nesting, shuffle, unstructured
 
-# %% ../nbs/09_corpora.ipynb #c005
+# %% ../nbs/09_corpora.ipynb #c004a
 TEXT_ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 LISTED = 6 # names that a message shows (ours)
 
