@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['FINDING', 'SAMPLE', 'TURN', 'STRANGER', 'LEAP', 'CLEAN', 'WEIGHED', 'SAYS_NOTHING', 'DATA', 'AUDITS', 'findings',
            'coordinates', 'read_step', 'inner', 'path_shape', 'turns', 'leap', 'off_path', 'length', 'explain', 'gaps',
-           'unsealed_file', 'state_damage', 'leftovers', 'plain', 'odd_ones', 'audit_series', 'audit_ids', 'audit_data',
-           'audit_tokenizer', 'audit_rows', 'audit_run', 'things', 'audit_checkpoint', 'audit', 'embryo_audit']
+           'unsealed_file', 'state_damage', 'leftovers', 'run_stages', 'due_steps', 'unbroken', 'plain', 'odd_ones',
+           'audit_series', 'audit_ids', 'audit_data', 'audit_tokenizer', 'audit_rows', 'audit_run', 'things',
+           'audit_checkpoint', 'audit', 'embryo_audit']
 
 # %% ../nbs/11b_audit.ipynb #c002
 import hashlib, json, re, sys
@@ -201,6 +202,36 @@ def leftovers(
             elif not (d/"config.json").is_file(): out.append(("fault", f"{d}: is named like a step and has no config.json, so it is not opened"))
     return out
 
+# %% ../nbs/11b_audit.ipynb #c024b
+def run_stages(
+    run:dict, # What series.json says about the run
+)->list: # (first update, settings, name of the transplant that it begins with or "")
+    "The stages of a run: those of a chain, or one."
+    out,first = [], 0
+    for stage in run.get("stages") or [run]:
+        settings = stage.get("config") or {}
+        out.append((first, settings, stage.get("arm", "")))
+        first += settings.get("steps", 0)
+    return out
+
+def due_steps(
+    run:dict, # What series.json says about the run
+)->list: # Ascending, the last one its end; empty if it does not say what was to be saved
+    "The steps that a run saves."
+    stages = run_stages(run)
+    if not all({"save", "steps"}<=set(settings) for _,settings,_ in stages): return []
+    return sorted({first+k for first,settings,_ in stages for k in checkpoint_steps(settings["save"], settings["steps"])})
+
+def unbroken(
+    steps, # Ascending
+    run:dict, # What series.json says about the run
+)->list: # Lists of steps; the step at a border still belongs to what lies before it
+    "The stretches of a path that no transplant interrupts."
+    jumps = [first for first,_,arm in run_stages(run) if arm]
+    parts = [[] for _ in range(len(jumps)+1)]
+    for k in steps: parts[sum(k>j for j in jumps)].append(k)
+    return parts
+
 # %% ../nbs/11b_audit.ipynb #c025
 def plain(f):
     "Content of a small file: JSON without what says nothing, else bytes."
@@ -228,18 +259,16 @@ def _cached(folder):
 
 def _recorded_order(series):
     "Facts in series.json that must grow with the step."
-    out,plan = [], (series.info.get("run") or {}).get("config") or {}
-    for key in ("tokens", "wall_s"):
-        v = [(series.entries[k][key], k) for k in series.steps if isinstance(series.entries[k].get(key), (int, float))]
-        for (a,i),(b,j) in zip(v, v[1:]):
-            if b<a: out.append((j, "swapped steps", "fault", f"{series.folder}/series.json: {key} falls from {a:,} at step {i} to {b:,} at step {j}; two entries have changed places"))
-    if {"save", "steps"}<=set(plan):
-        missing = [k for k in checkpoint_steps(plan["save"], plan["steps"]) if k not in series.entries]
-        done = series.steps[-1] if series.steps else -1
-        for k in missing:
-            if k<done: out.append((k, "missing step", "fault", f"{series.folder}: step {k} was to be saved and is not there; embryo_pretrain makes it again"))
-        if missing and missing[-1]>done: out.append((None, "missing step", "warning", f"{series.folder}: ends at step {done} of {plan['steps']}; the same command goes on from there"))
-    elif not plan: out += [(None, "missing step", "warning", f"{series.folder}: between steps {a} and {b} {n} of a regular spacing {'is' if n==1 else 'are'} missing") for a,b,n in gaps(series.steps)]
+    out,run = [], series.info.get("run") or {}
+    seen = [(series.entries[k]["tokens"], k) for k in series.steps if isinstance(series.entries[k].get("tokens"), (int, float))]
+    for (a,i),(b,j) in zip(seen, seen[1:]):                                              # (not seconds: a step that was made again has others)
+        if b<a: out.append((j, "swapped steps", "fault", f"{series.folder}/series.json: tokens falls from {a:,} at step {i} to {b:,} at step {j}; two entries have changed places"))
+    due,done = due_steps(run), series.steps[-1]
+    missing = [k for k in due if k not in series.entries]
+    for k in missing:
+        if k<done: out.append((k, "missing step", "fault", f"{series.folder}: step {k} was to be saved and is not there; embryo_pretrain makes it again"))
+    if missing and missing[-1]>done: out.append((None, "missing step", "warning", f"{series.folder}: ends at step {done} of {due[-1]}; the same command goes on from there"))
+    if not run.get("config"): out += [(None, "missing step", "warning", f"{series.folder}: between steps {a} and {b} {n} of a regular spacing {'is' if n==1 else 'are'} missing") for a,b,n in gaps(series.steps)]
     return out
 
 # %% ../nbs/11b_audit.ipynb #c026
@@ -311,7 +340,14 @@ def _compare(s, seen, note):
     for ks in same.values():
         for k in ks[1:]: note(k, "identical steps", f"{seen[k]['folder']}: holds the same weights as step {ks[0]}, bit for bit")
     path = [ks[0] for ks in same.values() if not seen[ks[0]]["bad"] and not any("safetensors" in b for b in seen[ks[0]]["damage"])]
-    if len(path)<3: return note(None, "too few steps to tell", f"{s.folder}: {len(path)} usable step{'s'*(len(path)!=1)}; whether one lies off the trajectory or two are swapped shows only with three or more", "warning")
+    parts = unbroken(path, s.info.get("run") or {})
+    for part in parts: _along(s, part, seen, note, " between transplants" if len(parts)>1 else "")
+
+def _along(s, path, seen, note, where):
+    "Findings along one stretch of a path."
+    if len(path)<3:
+        note(None, "too few steps to tell", f"{s.folder}: {len(path)} usable step{'s'*(len(path)!=1)}{where}{f' ({min(path)} to {max(path)})' if path and where else ''}; whether one lies off the trajectory or two are swapped shows only with three or more", "warning")
+        return
     X,C = (np.stack([seen[k][w] for k in path]) for w in ("sample", "centred"))
     for kind,at,why in explain(*path_shape(X, C), path):
         mild = at==(0,) and kind.startswith("off")

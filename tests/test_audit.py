@@ -8,10 +8,12 @@ from safetensors.torch import load_file, save_file
 from test_objectives import checkpoint, hub                                               # a stand-in for the hub
 from embryo.audit import audit, audit_data, audit_ids, audit_rows, audit_run, audit_series, embryo_audit, explain, path_shape, read_step, state_damage
 from embryo.core import EmbryoError, damaged, read_json, read_manifest, sha256, write_json
+from embryo.corpora import make
+from embryo.nursery import chain_run
 from embryo.pretrain import pretrain_run
 from embryo.rows import read_rows, row_frame, write_rows
 from embryo.series import open_series, read_state, step_damage
-from embryo.tokenize import open_ids, train_tokenizer
+from embryo.tokenize import open_ids, open_tokenizer, train_tokenizer
 
 MATRIX = defaultdict(lambda: [0, 0, 0])                                                  # (thing, fault): planted, found, refused before use
 HOW = {"flipped bit": 4, "truncated": 1, "emptied": 1, "deleted": 1}
@@ -222,6 +224,108 @@ def test_healthy_series_have_no_faults(lab, tmp_path, family, schedule):
     assert s.audit().empty
     for x in ("state", "tensorboard", "series.json"): shutil.rmtree(s.folder/x) if (s.folder/x).is_dir() else (s.folder/x).unlink(missing_ok=True)
     assert audit_series(s.folder).empty
+
+# ---- chains of stages ----
+
+STAY = dict(save=6, batch=4, length=32, lr=2e-3, warmup=6, heldout_batches=1)
+DENSE = [0, 6, 12, 18, 24, 30, 36, 42, 48, 54, 60, 66, 72]                               # the border is at 24
+ARMS = ["", "body-only", "embeddings-only", "shuffled", "substitute", "layer-norm-only"]
+
+@pytest.fixture(scope="module")
+def corpora(lab, tmp_path_factory):
+    "Two L1s."
+    out = tmp_path_factory.mktemp("corpora")/"c"
+    shutil.copytree(lab["corpora"], out)
+    for split in ("train", "heldout"):
+        make("nesting-zipf", lab["data"], out, split=split, tokenizer=open_tokenizer(out/"tokenizer"), n_tokens=8000, heldout_tokens=800, line=[30, 30])
+    return out
+
+def train_chain(corpora, out, arm="", seed=0, l1="nesting-zipf:3.1k{},english:6.2k", **training):
+    l1 = l1.format(f"+{arm}" if arm else "")
+    return chain_run("roberta", l1, seed, corpora, out, NET, [dict(STAY, **training)]*(l1.count(",")+1), progress=False)
+
+@pytest.fixture(scope="module")
+def chains(corpora, tmp_path_factory):
+    "Dense series of a chain without and with a transplant, two seeds of each."
+    out = tmp_path_factory.mktemp("chains")
+    return {(arm, seed): train_chain(corpora, out, arm, seed).folder for arm in ("", "body-only") for seed in (0, 1)}
+
+def faults(f): return f[f["severity"]=="fault"]
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_healthy_chains_have_no_faults(corpora, tmp_path, arm):
+    "A border is where it was planned, and a transplant at it is no fault; with few steps it is said that little can be told."
+    s = train_chain(corpora, tmp_path, arm)
+    assert s.steps==DENSE and s.audit().empty
+    few = train_chain(corpora, tmp_path/"few", arm, save=[], curve_every=4)
+    f = few.audit()
+    assert few.steps==[0, 24, 72] and faults(f).empty and set(f["kind"])<={"too few steps to tell"} and len(f)==2*bool(arm)
+
+SETTINGS = dict(states_kept=dict(keep_state_every=2, state_every=5), curve=dict(curve_every=4), carried=dict(moments="carried"), uneven=dict(save=[[2, 6], [6, 24], [24, 48]]), log=dict(save={"log": 5}))
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_a_chain_make_no_faults(corpora, tmp_path, name):
+    assert faults(train_chain(corpora, tmp_path, "body-only", **SETTINGS[name]).audit()).empty
+
+def test_chains_that_begin_alike_have_no_faults(corpora, tmp_path):
+    "The first stays are copied with their record; so is a chain of three with two transplants."
+    start = train_chain(corpora, tmp_path, l1="nesting-zipf:3.1k")
+    two = train_chain(corpora, tmp_path, "body-only")
+    assert start.entries=={k: two.entries[k] for k in start.steps}                       # seconds, too: it was not trained again
+    three = train_chain(corpora, tmp_path, l1="nesting-zipf:3.1k+shuffled,english:3.1k+body-only,nesting-zipf:3.1k")
+    for s in (start, two, three): assert s.audit().empty
+    shutil.rmtree(two.folder/"state")                                                    # states need not be kept
+    assert audit_series(two.folder).empty
+
+def test_a_chain_that_was_stopped(corpora, tmp_path):
+    "It is said where it ends and where it was to end: in steps of the whole chain."
+    s = train_chain(corpora, tmp_path, l1="nesting-zipf:3.1k+body-only,english:6.2k")
+    info = read_json(s.folder/"series.json"); info["steps"] = [e for e in info["steps"] if e["step"]<72]; write_json(s.folder/"series.json", info)
+    shutil.rmtree(s.path(72))
+    f = audit_series(s.folder)
+    assert faults(f).empty and "ends at step 66 of 72" in f["detail"].iloc[0]
+
+@pytest.mark.parametrize("arm", ["", "body-only"])
+def test_faults_of_a_chain_by_their_records(chains, tmp_path, arm):
+    fresh = (tmp_path/str(n) for n in range(99))
+    def hurt(change):
+        d = shutil.copytree(chains[arm, 0], next(fresh), ignore=shutil.ignore_patterns("tensorboard"))
+        change(d)
+        return d, faults(audit_series(d))
+    for k in (24, 42, 72):                                                               # a border, one behind it, the last
+        _,f = hurt(lambda d: shutil.rmtree(d/f"step{k}"))
+        assert count("chain", "step dropped", list(f["step"])==[k], True)[0], f.values.tolist()
+    def unlist(d): info = read_json(d/"series.json"); info["steps"] = [e for e in info["steps"] if e["step"] not in (24, 60)]; write_json(d/"series.json", info)
+    assert list(hurt(unlist)[1]["step"])==[24, 60]
+    for a,b in ((6, 18), (36, 60), (18, 48), (24, 30)):                                  # before the border, behind it, across it, and its two sides
+        d,f = hurt(lambda d: swap(d, a, b))
+        assert count("chain", "two steps swapped", set(f.loc[f["kind"]=="swapped steps", "step"])=={a, b}==set(f["step"]), refuses(lambda: open_series(d).load(a)))[0], f.values.tolist()
+    for k in (0, 24, 30, 72):
+        d,f = hurt(lambda d: replace(d, k, chains[arm, 1]/f"step{k}"))
+        assert count("chain", "step of another seed", k in set(f["step"]), refuses(lambda: open_series(d).load(k)))[0]
+
+@pytest.mark.parametrize("arm", ["", "body-only"])
+def test_faults_of_a_chain_by_their_geometry(chains, tmp_path, arm):
+    "The record was rewritten, too: the path on either side of a transplant tells, and nothing else is accused."
+    plants = [((a, b), lambda d,a=a,b=b: swap(d, a, b)) for a,b in ((6, 18), (12, 18), (36, 60), (42, 48), (66, 72), (18, 48), (12, 60), (24, 30))]
+    plants += [((k,), lambda d,k=k: replace(d, k, chains[arm, 1]/f"step{k}")) for k in (0, 12, 24, 30, 48, 72)]
+    for n,(steps,change) in enumerate(plants):
+        d = shutil.copytree(chains[arm, 0], tmp_path/str(n), ignore=shutil.ignore_patterns("tensorboard"))
+        change(d)
+        for k in steps: rewrite(d, k)
+        f = audit_series(d)
+        named = set(f.loc[f["kind"].isin(["swapped steps", "off the trajectory"]), "step"].dropna())
+        found = {24} if arm and steps==(24, 30) else set(steps)                           # the two sides of a jump: what lies behind it has one neighbour only
+        assert count("chain with its entries changed, too", "two steps swapped" if steps[1:] else "step of another seed", named==found, False)[0], (steps, f.values.tolist())
+
+def test_a_step_that_was_made_again(base, lab, tmp_path, monkeypatch):
+    "On a slower machine it took longer than those behind it; its seconds say nothing about its place."
+    from embryo import pretrain
+    class Slow:
+        perf_counter = staticmethod(lambda clock=pretrain.time.perf_counter: 1000*clock())
+    d = ours(base, tmp_path/"roberta-english-s0"); shutil.rmtree(d/"step6")
+    monkeypatch.setattr(pretrain, "time", Slow)
+    s = train(lab, tmp_path)
+    assert s.steps==STEPS and s.entries[6]["wall_s"]>s.entries[12]["wall_s"] and s.audit().empty
 
 def test_too_few_steps_is_said(lab, tmp_path):
     s = train(lab, tmp_path, steps=2, save=2)

@@ -1,5 +1,5 @@
-"""An L1 of one's own, as a file and as a function, from a profile to a row of table 1; what cannot be one, in one sentence; and two properties of L1s against what is known of them."""
-import gzip, shutil
+"""An L1 of one's own, as a file and as a function, from a profile to a row of table 1; what cannot be one, in one sentence; which files make a corpus; and two properties of L1s against what is known of them."""
+import gzip, json, os, shutil
 from pathlib import Path
 import numpy as np, pandas as pd
 import pytest
@@ -7,8 +7,8 @@ from conftest import TINY
 from test_bad_input import refused
 from embryo.artificial import floor, nesting, nesting_statistics, unstructured
 from embryo.batch import Plan
-from embryo.core import EmbryoError
-from embryo.corpora import make
+from embryo.core import EmbryoError, read_profile
+from embryo.corpora import english_tokenizer, make, text_files
 from embryo.tokenize import N_SPECIALS, open_ids, open_tokenizer
 
 PALINDROMES = """
@@ -97,6 +97,100 @@ def test_folder_of_files(tmp_path, monkeypatch):
     for n in ("a.txt", "b.txt"): (tmp_path/"own"/n).write_text(LINES)
     p = profile(tmp_path, '[corpora.own]\npath = "own"\n', '["own"]')
     assert Plan(p).nodes["corpus/own"].files==[tmp_path/"own"/n for n in ("a.txt", "b.txt")]
+
+# ---- which files are English ----
+
+WIKI = """
+profile = "wiki"
+[tokenizer]
+vocab_size = 60
+[corpora.english]
+folders = FOLDERS
+[model.default]
+hidden_size = 16
+num_attention_heads = 2
+num_hidden_layers = 1
+intermediate_size = 32
+[results.x_any]
+template = "chain"
+l1 = ["english:1k"]
+"""
+
+@pytest.fixture
+def wiki(tmp_path, monkeypatch):
+    "A data folder with a text in four files, and the key of its corpus in a plan that names some of them."
+    monkeypatch.setenv("EMBRYO_OUT", str(tmp_path))
+    data = tmp_path/"data"
+    (data/"wiki_en").mkdir(parents=True)
+    for name in ("w-00.txt", "w-01.txt", "w-10.txt", "w-heldout-0.txt"): add(data, name)
+    def node(folders):
+        (tmp_path/"wiki.toml").write_text(WIKI.replace("FOLDERS", json.dumps(folders)))
+        return Plan(tmp_path/"wiki.toml", data=data).nodes["corpus/english"]
+    return data, node
+
+def add(data, name): (data/"wiki_en"/name).write_text("".join(f"Title {i}\nThe owl {i%7} of {name} sees mice .\n\n" for i in range(30)))
+
+PATTERN,HELD = "wiki_en/w-0*", "wiki_en/w-heldout-0*"
+@pytest.mark.parametrize("folders,new,changes", [(["wiki_en"], "w-11.txt", True), ([PATTERN], "w-02.txt", True), ([PATTERN], "w-11.txt", False), (["wiki_en/w-00.txt"], "w-02.txt", False),
+    (["wiki_en"], "w-heldout-1.txt", True), ([PATTERN], "w-heldout-1.txt", True), ([PATTERN, HELD], "w-heldout-1.txt", False), ([PATTERN, HELD], "w-heldout-01.txt", True), (["wiki_en"], "index.tsv", False)])
+def test_a_corpus_is_stale_when_its_files_changed(wiki, folders, new, changes):
+    data,node = wiki
+    before = node(folders)
+    add(data, new)
+    after = node(folders)
+    assert (after.key!=before.key)==changes and (data/"wiki_en"/new in after.files)==changes
+
+def test_a_pattern_gives_what_its_files_give(wiki, tmp_path):
+    "The same tokenizer and ids as a folder that has these files only; other files give others."
+    data,_ = wiki
+    few = tmp_path/"few"
+    (few/"wiki_en").mkdir(parents=True)
+    for name in ("w-00.txt", "w-01.txt", "w-heldout-0.txt"): shutil.copy(data/"wiki_en"/name, few/"wiki_en")
+    def made(data, folders, out):
+        tok = english_tokenizer(data, tmp_path/out, vocab_size=60, folders=folders)
+        ids = [make("english", data, tmp_path/out, split=s, tokenizer=tok, folders=folders) for s in ("train", "heldout")]
+        return tok.backend_tokenizer.to_str(), [c.hash for c in ids], [c.header["floor"] for c in ids]
+    chosen = made(data, [PATTERN], "chosen")
+    assert chosen==made(few, ["wiki_en"], "few")
+    assert chosen[1][0]!=made(data, ["wiki_en"], "all")[1][0]
+
+@pytest.mark.parametrize("folders,says", [(["wiki_en/w-2*"], "wiki_en/w-2*: no such folder, and no text file of this name or pattern; DATA/wiki_en has w-00.txt, w-01.txt, w-10.txt, w-heldout-0.txt;"), (["wiki_de"], "wiki_de: no such folder"),
+    (["wiki_de"], "DATA has wiki_en;"), (["../data/wiki_en"], "names no text; expected a folder, a text file or a pattern below the data folder"), ([3], "3 names no text"), ("wiki_en", "folders is 'wiki_en'; expected a list"),
+    ([HELD], "no train text in wiki_en/w-heldout-0*; expected files ending in .txt"), (["wiki_en/w**"], "names no text (Invalid pattern")])
+def test_what_names_no_files(wiki, folders, says):
+    data,node = wiki
+    with pytest.raises(EmbryoError) as e: node(folders)
+    assert says.replace("DATA", str(data)) in str(e.value) and "\n" not in str(e.value) and str(e.value).startswith("wiki.toml ["), e.value
+
+DATA = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")
+@pytest.mark.skipif(not DATA.is_dir(), reason="set EMBRYO_DATA to the data folder that the committed rows were made from")
+def test_files_of_the_committed_rows():
+    "The corpora of `open` do not follow a folder that grows."
+    folders = read_profile("open")["corpora"]["english"]["folders"]
+    assert [f.name for f in text_files(DATA, folders)]==[*(f"enwiki-2014-0{i}.txt.xz" for i in range(10)), *(f"books-0{i}.txt.xz" for i in range(4))]
+    assert [f.name for f in text_files(DATA, folders, "heldout")]==["enwiki-2021-heldout-00.txt.xz"]
+
+# ---- joiners ----
+
+def test_joiners_inside_words(tmp_path, lab):
+    "They are kept, so that two words stay two; left out where a profile says so; and text without them is the same either way."
+    tok = open_tokenizer(Path(lab["corpora"])/"tokenizer")
+    word,bare = "\u0cac\u0ccd\u0caf\u0cbe\u0c82\u0c95\u0ccd\u200c\u0ca8\u0cb2\u0ccd\u0cb2\u0cbf", "\u0cac\u0ccd\u0caf\u0cbe\u0c82\u0c95\u0ccd\u0ca8\u0cb2\u0ccd\u0cb2\u0cbf"
+    (tmp_path/"wiki_kn").mkdir()
+    def ids(text, name, **settings):
+        (tmp_path/"wiki_kn"/"a.txt").write_text(text, encoding="utf-8")
+        return make("kannada", tmp_path, tmp_path/name, tokenizer=tok, **settings).ids.tolist()
+    with_,without = f"{word} {bare} owl\n"*100, f"{bare} {bare} owl\n"*100
+    kept,dropped = ids(with_, "kept"), ids(with_, "dropped", joiners=False)
+    pieces = open_tokenizer(tmp_path/"kept"/"kannada"/"tokenizer")
+    assert "\u200c" in pieces.decode(kept[:30]) and pieces(word)["input_ids"]!=pieces(bare)["input_ids"]
+    assert dropped==ids(without, "a")==ids(without, "b", joiners=False)!=kept
+    plain = json.loads(open_tokenizer(tmp_path/"dropped"/"kannada"/"tokenizer").backend_tokenizer.to_str())["normalizer"]
+    assert plain["type"]=="BertNormalizer" and plain["clean_text"]                       # that of the committed rows
+
+def test_joiners_is_a_switch(tmp_path, monkeypatch):
+    monkeypatch.setenv("EMBRYO_OUT", str(tmp_path))
+    with pytest.raises(EmbryoError, match=r"corpora.kannada\]: joiners is 'no'; expected true or false"): Plan(profile(tmp_path, '[corpora.kannada]\njoiners = "no"\n', '["kannada"]'))
 
 # ---- what cannot be an L1 ----
 
