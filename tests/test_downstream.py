@@ -45,7 +45,7 @@ def test_own_folder_with_toml(run, lab, tmp_path):
     code,out,err = run("embryo_finetune", checkpoint(lab), tmp_path/"glue", "--task", "Alike", "--epochs", "1")
     assert code==0, err
     rows = pd.read_csv(tmp_path/"rows.csv")
-    assert set(rows["task"])=={"Alike"} and set(rows["metric"])=={"pearson", "tie_rate", "train_loss"} and set(rows["group"])=={"final", "best", "constant"}
+    assert set(rows["task"])=={"Alike"} and set(rows["metric"])=={"pearson", "tie_rate", "train_loss"} and set(rows["group"])=={"final", "best", "constant", "overlap-1", "overlap-7"}
     refused(run("embryo_finetune", checkpoint(lab), tmp_path/"glue", "--task", "Alice"), "unknown task 'Alice'; did you mean Alike")
 
 def test_own_task_in_every_function(tmp_path):
@@ -54,7 +54,7 @@ def test_own_task_in_every_function(tmp_path):
     assert (d.task.text2, d.task.labels, d.task.others)==("hypothesis", ("x", "y", "z"), ()) and as_task("Tri", d) is d.task
     assert d["dev"]["label"].tolist()==[1, 2]
     t = trivial_rows(d, "Tri")
-    assert set(t["group"])=={"majority"} and t["value"].tolist()==[.5]
+    assert set(t["group"])=={"majority", "overlap-1", "overlap-7"} and t[t["metric"]=="accuracy"]["value"].tolist()==[.5]*3   # all sentences alike: nothing but the majority can be said
     assert score_rows(d.task, [1, 2], [1, 1])[0]["task"]=="Tri"
     assert glue_metric(d.task).compute(predictions=[1, 1], references=[1, 2])=={"accuracy": .5}
     with pytest.raises(EmbryoError, match="unknown task 'Tri'"): score_rows("Tri", [1, 2], [1, 1])
