@@ -356,7 +356,7 @@ def unrelated_error(
     "Standard deviation of a correlation over all shuffles of one side (Pitman 1937)."
     return 1/math.sqrt(max(1, n-1))
 
-# %% ../nbs/15_downstream.ipynb #5dc019e9
+# %% ../nbs/15_downstream.ipynb #c110
 def cell_error(
     metric:str, # "f1" or "matthews"
     cells, # (4,) counts, perhaps expected ones: true negatives, false positives, false negatives, true positives
@@ -374,7 +374,7 @@ def cell_error(
         n = n+4
     return float(cell_scores(rng.multinomial(n, cells/n, draws))[metric].std(ddof=1))
 
-# %% ../nbs/15_downstream.ipynb #54ef76f7
+# %% ../nbs/15_downstream.ipynb #c111
 def standard_error(
     metric:str, # A name in `METRICS`
     y, p, # (N,) labels, and predictions (N,) or shares (N, C)
@@ -391,7 +391,7 @@ def standard_error(
     if metric=="spearman": y,p = rankdata(y, axis=1),rankdata(p, axis=1)
     return float(row_correlations(y, p).std(ddof=1))
 
-# %% ../nbs/15_downstream.ipynb #825e5cb6
+# %% ../nbs/15_downstream.ipynb #c113
 def score_rows(
     task, # A name in `TASKS`, or a `Task`
     y, p, # (N,) labels, and predictions (N,) or shares (N, C) from `answers`
@@ -472,7 +472,7 @@ def lr_share(
     "Linear warm-up, then linear decay to zero."
     return min((step+1)/max(1, warmup), (steps-step)/max(1, steps-warmup))
 
-# %% ../nbs/15_downstream.ipynb #f9127448
+# %% ../nbs/15_downstream.ipynb #c115
 def drawn(
     train:pd.DataFrame, # All training examples
     config:FinetuneConfig,
@@ -483,7 +483,7 @@ def drawn(
     picked = rng_for("finetune-subset", seed).permutation(len(train))[:config.max_train]
     return train.iloc[np.sort(picked)]
 
-# %% ../nbs/15_downstream.ipynb #d2a9b635
+# %% ../nbs/15_downstream.ipynb #c118
 OVERLAP = (
     "Jaccard: words of both sentences / words of either",
     "Jaccard, words weighted",
@@ -500,7 +500,7 @@ def words(
     "The different words of a sentence."
     return set(re.findall(r"\w+", text.lower()))
 
-# %% ../nbs/15_downstream.ipynb #d7a2c2fc
+# %% ../nbs/15_downstream.ipynb #c120
 def word_weights(
     df:pd.DataFrame, # Training examples: text1, text2
 )->tuple: # (word -> weight, weight of a word that is not there)
@@ -529,7 +529,7 @@ def overlap_features(
         out[i,4:] = len(a), len(b), len(both)
     return out
 
-# %% ../nbs/15_downstream.ipynb #587181ec
+# %% ../nbs/15_downstream.ipynb #c124
 def rule_answers(
     x, y, # (N, F) features and (N,) labels of the training examples
     asked:dict, # Split -> (M, F) features
@@ -562,7 +562,7 @@ def overlap_answers(
     alone = [rule([k]) for k in range(len(OVERLAP))]
     return {"overlap-1": max(alone, key=lambda said: measure(task.metric, y, said["train"])), "overlap-7": rule(slice(None))}
 
-# %% ../nbs/15_downstream.ipynb #a4866359
+# %% ../nbs/15_downstream.ipynb #c125
 def constant_answers(
     data:dict, # Splits, from `read_task`
     task:Task,
@@ -590,7 +590,7 @@ def trivial_rows(
     rows = [r for group,said in says.items() for s,y in labels.items() for r in score_rows(t, y, said[s], split=s, group=group)]
     return row_frame(rows, evaluator="trivial")
 
-# %% ../nbs/15_downstream.ipynb #3f8c3b40
+# %% ../nbs/15_downstream.ipynb #c129
 def missing_trivial(
     rows:pd.DataFrame, # Rows of one profile
     glue, # Folder with one folder a task
