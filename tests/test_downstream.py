@@ -92,6 +92,26 @@ def test_refused(tmp_path, header, train, dev, toml, message):
     with pytest.raises(EmbryoError) as e: read_task(folder(tmp_path, "Own", header, train, dev, toml), "Own")
     assert message in str(e.value) and "\n" not in str(e.value)
 
+def qqp(root, lines, torn, name="QQP"):
+    "A pair task with one training file of `lines` lines, of which those numbered in `torn` lack fields or have too many."
+    good = ["1\t1\t2\twhat is it ?\twhat is that ?\t1", "2\t3\t4\twho is he ?\twhere is she ?\t0"]
+    bad = ["3\t5\t6\ta question that", "goes on\tin another line\t1", "4\t7\t8\ta\tstray\ttab\t0"]
+    body = [bad[n%3] if n in torn else good[n%2] for n in range(2, lines+1)]
+    return folder(root, name, "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", body, good, "" if name=="QQP" else 'label = "is_duplicate"')
+
+def test_torn_lines_of_a_published_file(tmp_path, capsys):
+    "A few are left out and told; the rest is read."
+    d = read_task(qqp(tmp_path, 3000, (7, 8, 2999)), "QQP")
+    assert len(d["train"])==2996 and set(d["train"]["text1"])=={"what is it ?", "who is he ?"} and d["train"]["label"].mean()==pytest.approx(.5, abs=.01)
+    said = capsys.readouterr().out
+    assert said==f"{tmp_path/'QQP/train.tsv'}: left out 3 of 3,000 lines, which do not have 6 fields; the first is line 7\n"
+
+@pytest.mark.parametrize("lines,torn,name,words", [(3000, (7, 8, 9, 2999), "QQP", "(4 of 3,000 lines are like this; at most 0.1% are left out)"), (999, (999,), "QQP", "(1 of 999 lines"), (3, (2,), "QQP", "(1 of 3 lines"), (3000, (7,), "Mine", "mend or delete")])
+def test_torn_lines_that_are_refused(tmp_path, capsys, lines, torn, name, words):
+    "Too many; one in a small file; one in a file of one's own, which can be mended."
+    with pytest.raises(EmbryoError, match=f"{name}/train.tsv, line {torn[0]}: [347] fields, expected 6: id, qid1") as e: read_task(qqp(tmp_path, lines, torn, name), name)
+    assert words in str(e.value) and "\n" not in str(e.value) and capsys.readouterr().out==""
+
 def test_refused_on_the_command_line(run, lab, tmp_path):
     folder(tmp_path, "Own", "sentence\tlabel", ["a\tno", "b\tyes"], ["a\tmaybe"])
     refused(run("embryo_finetune", checkpoint(lab), tmp_path, "--task", "Own"), "Own/dev.tsv, line 2: unknown label 'maybe'")
