@@ -632,10 +632,29 @@ def embryo_run(
     print(f"rows: {plan.runs/'rows.csv'}   figures: {plan.root/'figures'/plan.name}   to read: {plan.runs/'appendix'}")
 
 # %% ../nbs/17_batch.ipynb #c045
+def _add_trivial(
+    rows, # File of rows
+    data, # Data folder
+    profile, # From `read_profile`
+):
+    "Add the trivial predictors that a file of rows lacks."
+    import pandas as pd
+    from embryo.downstream import FinetuneConfig, missing_trivial
+    from embryo.rows import read_rows, write_rows
+    from embryo.squad import TASK
+    from embryo.transfer import finetuning
+    have = read_rows(rows)
+    def config(task): return settings(FinetuneConfig, finetuning(profile, task), f"finetune.{task}")
+    new = missing_trivial(have[~have["task"].str.startswith(TASK)], Path(data)/"glue", config)
+    if len(new): write_rows(pd.concat([have, new], ignore_index=True), rows)
+    names = f": {', '.join(sorted(set(new['group'])))} of {', '.join(sorted(set(new['task'])))}" if len(new) else ", no trivial predictor was missing"
+    print(f"{rows}: {len(new)} rows added{names}")
+
 @command
 def embryo_figures(
     profile:str="micro", # micro, open, or the path of a profile
     rows:str="", # Rows to draw from; default: papermill_runs/<profile>/rows.csv
+    data:str="", # Data folder: add to the rows what trivial predictors they lack; without it the rows stay as they are
 ):
     "Draw every figure and table of a profile again from its rows, without running anything else."
     p = read_profile(profile)
@@ -643,6 +662,7 @@ def embryo_figures(
     runs = root/"papermill_runs"/name
     rows = Path(rows or runs/"rows.csv").resolve()
     if not rows.is_file(): raise EmbryoError(f"{rows}: no such file; run the batch first (make run PROFILE={name}), or give --rows")
+    if data: _add_trivial(rows, data, p)
     for result in [r for r,s in p.get("results", {}).items() if s.get("template")=="appendix"]:
         run_node(Node(f"{result}/appendix", dict(rows=str(rows), runs=str(runs/"runs"), figures=str(root/"figures"/name), profile=name, settings=str(Path(p["path"]).resolve()), caption=p.get("caption", "")), [], [], runs/"runs"/result/"redrawn"))
     print(f"figures: {root/'figures'/name}   to read: {runs/'appendix'}")

@@ -45,7 +45,7 @@ def test_own_folder_with_toml(run, lab, tmp_path):
     code,out,err = run("embryo_finetune", checkpoint(lab), tmp_path/"glue", "--task", "Alike", "--epochs", "1")
     assert code==0, err
     rows = pd.read_csv(tmp_path/"rows.csv")
-    assert set(rows["task"])=={"Alike"} and set(rows["metric"])=={"pearson", "tie_rate", "train_loss"} and set(rows["group"])=={"final", "best", "constant"}
+    assert set(rows["task"])=={"Alike"} and set(rows["metric"])=={"pearson", "tie_rate", "train_loss"} and set(rows["group"])=={"final", "best", "constant", "overlap-1", "overlap-7"}
     refused(run("embryo_finetune", checkpoint(lab), tmp_path/"glue", "--task", "Alice"), "unknown task 'Alice'; did you mean Alike")
 
 def test_own_task_in_every_function(tmp_path):
@@ -54,7 +54,7 @@ def test_own_task_in_every_function(tmp_path):
     assert (d.task.text2, d.task.labels, d.task.others)==("hypothesis", ("x", "y", "z"), ()) and as_task("Tri", d) is d.task
     assert d["dev"]["label"].tolist()==[1, 2]
     t = trivial_rows(d, "Tri")
-    assert set(t["group"])=={"majority"} and t["value"].tolist()==[.5]
+    assert set(t["group"])=={"majority", "overlap-1", "overlap-7"} and t[t["metric"]=="accuracy"]["value"].tolist()==[.5]*3   # all sentences alike: nothing but the majority can be said
     assert score_rows(d.task, [1, 2], [1, 1])[0]["task"]=="Tri"
     assert glue_metric(d.task).compute(predictions=[1, 1], references=[1, 2])=={"accuracy": .5}
     with pytest.raises(EmbryoError, match="unknown task 'Tri'"): score_rows("Tri", [1, 2], [1, 1])
@@ -91,6 +91,26 @@ BAD = [ # (header, train, dev, task.toml, message)
 def test_refused(tmp_path, header, train, dev, toml, message):
     with pytest.raises(EmbryoError) as e: read_task(folder(tmp_path, "Own", header, train, dev, toml), "Own")
     assert message in str(e.value) and "\n" not in str(e.value)
+
+def qqp(root, lines, torn, name="QQP"):
+    "A pair task with one training file of `lines` lines, of which those numbered in `torn` lack fields or have too many."
+    good = ["1\t1\t2\twhat is it ?\twhat is that ?\t1", "2\t3\t4\twho is he ?\twhere is she ?\t0"]
+    bad = ["3\t5\t6\ta question that", "goes on\tin another line\t1", "4\t7\t8\ta\tstray\ttab\t0"]
+    body = [bad[n%3] if n in torn else good[n%2] for n in range(2, lines+1)]
+    return folder(root, name, "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", body, good, "" if name=="QQP" else 'label = "is_duplicate"')
+
+def test_torn_lines_of_a_published_file(tmp_path, capsys):
+    "A few are left out and told; the rest is read."
+    d = read_task(qqp(tmp_path, 3000, (7, 8, 2999)), "QQP")
+    assert len(d["train"])==2996 and set(d["train"]["text1"])=={"what is it ?", "who is he ?"} and d["train"]["label"].mean()==pytest.approx(.5, abs=.01)
+    said = capsys.readouterr().out
+    assert said==f"{tmp_path/'QQP/train.tsv'}: left out 3 of 3,000 lines, which do not have 6 fields; the first is line 7\n"
+
+@pytest.mark.parametrize("lines,torn,name,words", [(3000, (7, 8, 9, 2999), "QQP", "(4 of 3,000 lines are like this; at most 0.1% are left out)"), (999, (999,), "QQP", "(1 of 999 lines"), (3, (2,), "QQP", "(1 of 3 lines"), (3000, (7,), "Mine", "mend or delete")])
+def test_torn_lines_that_are_refused(tmp_path, capsys, lines, torn, name, words):
+    "Too many; one in a small file; one in a file of one's own, which can be mended."
+    with pytest.raises(EmbryoError, match=f"{name}/train.tsv, line {torn[0]}: [347] fields, expected 6: id, qid1") as e: read_task(qqp(tmp_path, lines, torn, name), name)
+    assert words in str(e.value) and "\n" not in str(e.value) and capsys.readouterr().out==""
 
 def test_refused_on_the_command_line(run, lab, tmp_path):
     folder(tmp_path, "Own", "sentence\tlabel", ["a\tno", "b\tyes"], ["a\tmaybe"])

@@ -120,6 +120,50 @@ def test_constant_classifier_and_constant_scores():
     r = {x["metric"]: x for x in D.score_rows("STS-B", np.arange(4)/2, np.array([1., 2, 2, 3]))}
     assert r["tie_rate"]["value"]==.5 and r["spearman"]["value"]==pytest.approx(np.corrcoef([0, 1, 2, 3], [0, 1.5, 1.5, 3])[0, 1])   # average ranks
 
+def shuffles(f, y, p, draws=3000):
+    "Slow and independent: the spread of a correlation when one side is shuffled."
+    rng = np.random.default_rng(0)
+    return np.std([f(y, rng.permutation(p)) for _ in range(draws)])
+
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "matthews"])
+def test_error_of_no_correlation(metric):
+    "Answers that are all alike are printed as 0, with the spread that any answers without connection have."
+    rng = np.random.default_rng(1)
+    y,p = rng.integers(0, 2, (2, 80)) if metric=="matthews" else rng.standard_normal((2, 80))
+    spread = shuffles(D.METRICS[metric], y, p)
+    for n in (2, 80):
+        for same in (0, 1):
+            assert D.measure(metric, y[:n], np.full(n, same))==0 and D.standard_error(metric, y[:n], np.full(n, same))==pytest.approx((n-1)**-.5)
+            assert D.standard_error(metric, np.full(n, same), p[:n])==pytest.approx((n-1)**-.5)
+    assert spread==pytest.approx(D.standard_error(metric, y, np.full(80, 1)), rel=.05)
+    assert D.standard_error(metric, y, np.full(80, 2.27) if metric!="matthews" else np.zeros(80, int))>.1     # also where rounding leaves a mean that no answer equals
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
+@pytest.mark.parametrize("shares", [False, True])
+def test_no_error_is_zero(metric, shares):
+    "All right, all wrong, all negative, all positive; one class only; one example; and where the answer is open, as before."
+    y = np.array([0, 1, 1, 0, 1, 1, 0, 1])
+    for labels in (y, y*0, y*0+1, y[:1]):
+        for said in (labels, 1-labels, labels*0, labels*0+1):
+            e = D.standard_error(metric, labels, np.eye(2)[said] if shares else said)
+            assert 0<e<=1, (labels, said, e)
+    long = np.tile(y, 50)
+    assert D.standard_error(metric, long, long)<.02                                       # 400 right answers are more than eight
+
+def test_error_of_a_proportion_of_none_or_all():
+    "Two right and two wrong answers more; everything else is binomial."
+    assert [D.share_error(k, 96) for k in (0, 1)]==pytest.approx([(.02*.98/100)**.5]*2) and D.share_error(.25, 100)==pytest.approx((.25*.75/100)**.5)
+    r = {x["metric"]: x for x in D.score_rows("CoLA", np.array([0, 1]*48), np.eye(2)[[0, 1]*48])}
+    assert (r["tie_rate"]["value"], r["tie_rate"]["stderr"])==(0, D.share_error(0, 96)) and r["accuracy"]["stderr"]==D.share_error(1, 96)
+
+def test_squad_without_variation():
+    "The predictor that never answers is all wrong on one half and all right on the other, and certain of neither."
+    df = pd.DataFrame(dict(answers=[["red"]]*30+[[]]*20))
+    r = S.squad_rows(df, [""]*50).set_index(["task", "metric"])["stderr"]
+    for m in ("exact", "f1", "mean"): assert (r["SQuAD2.0-HasAns", m], r["SQuAD2.0-NoAns", m])==(D.share_error(0, 30), D.share_error(1, 20)) and r["SQuAD2.0", m]==pytest.approx((.4*.6/49)**.5)
+    coin = S.squad_rows(df, ["red"]*50, [""]*50, [True]*50).set_index(["task", "metric"])["stderr"]
+    assert coin["SQuAD2.0", "exact"]==D.share_error(.5, 50) and coin["SQuAD2.0", "tie_rate"]==D.share_error(1, 50)
+
 def test_majority_of_equally_frequent_classes():
     data = {s: pd.DataFrame(dict(text1="", text2="", label=y)) for s,y in dict(train=[0, 1, 0, 1], dev=[1, 1, 1, 0]).items()}
     r = D.trivial_rows(data, "RTE").set_index(["group", "metric"])["value"]
