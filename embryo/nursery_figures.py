@@ -6,10 +6,10 @@
 __all__ = ['ARM_KEYS', 'LEVEL', 'ALIKE', 'NEAR', 'PAST', 'BELOW', 'NOTHING', 'FEWEST', 'SHARED', 'OWN', 'POS_SHOWN', 'TRIVIAL',
            'arm_of', 'nursery_curves', 'half_width', 'best_settings', 'at_best', 'leaves_plateau', 'plateau_rows',
            'tokens_to', 'difference', 'efficiency', 'savings', 'saved_at', 'at_equal_flops', 'arm_styles',
-           'fewest_alone', 'mean_curves', 'plot_nursery', 'plot_savings', 'plot_saved_at', 'told_baselines',
-           'table_savings', 'table_end', 'in_shared_settings', 'plot_growth', 'acquisition', 'acquisition_gap',
-           'plot_acquisition', 'probed', 'table_probed', 'trivial_seeds', 'task_scores', 'table_tasks', 'task_changes',
-           'headline', 'in_a_sentence', 'against_each', 'table_against']
+           'fewest_alone', 'beside_fewest', 'mean_curves', 'plot_nursery', 'plot_savings', 'plot_saved_at',
+           'told_baselines', 'told_settings', 'table_savings', 'table_end', 'in_shared_settings', 'plot_growth',
+           'acquisition', 'acquisition_gap', 'plot_acquisition', 'probed', 'table_probed', 'trivial_seeds',
+           'task_scores', 'table_tasks', 'task_changes', 'headline', 'in_a_sentence', 'against_each', 'table_against']
 
 # %% ../nbs/16f_nursery_figures.ipynb #c002
 import math, re
@@ -309,6 +309,15 @@ def fewest_alone(
     chosen = chosen.rename(columns=dict(budget0="budget", setting0="setting")).astype({"budget": curves["budget"].dtype})
     return curves[curves["nursery"]==NOTHING].merge(chosen, on=keys).assign(arm=FEWEST)
 
+def beside_fewest(
+    curves:pd.DataFrame, # What is to be drawn, one setting an arm
+    fewest:pd.DataFrame, # From `fewest_alone`
+)->pd.DataFrame: # Both, the second as far as the operations of the first go; where the first has those runs already, only the first
+    "Curves and the baseline of their savings."
+    alone = curves.loc[curves["nursery"]==NOTHING, ["budget", "setting"]]
+    if len(alone.merge(fewest[["budget", "setting"]])): return curves
+    return pd.concat([curves, fewest[fewest["flops"]<=curves["flops"].max()]], ignore_index=True)
+
 def mean_curves(
     curves:pd.DataFrame, # From `nursery_curves`, one setting an arm
 )->pd.DataFrame: # One line a point: family, size, arm, setting, budget, plateau, seed (NA: the mean over seeds), tokens, flops, value, low, high (95% over seeds; NaN for a single run, and where all are equal), seeds
@@ -414,9 +423,21 @@ def told_baselines(
     fixed:pd.DataFrame, # From `savings` below the plateau
 )->str: # "2x128: 16M lr5 (n=3)", a size each
     "What savings below the plateau are read against."
-    d = fixed[fixed["budget0"].notna()].drop_duplicates("size")
-    names = [f"{e.size}: {_alone_name(e.budget0, e.setting0, e.seeds0)}" if e.size else _alone_name(e.budget0, e.setting0, e.seeds0) for e in d.itertuples()]
-    return "; ".join(names) or "none comes so low"
+    names = []
+    for e in fixed.drop_duplicates("size").itertuples():
+        alone = "none comes so low in all seeds" if pd.isna(e.budget0) else _alone_name(e.budget0, e.setting0, e.seeds0)
+        names.append(": ".join(filter(None, (e.size, alone))))
+    return "; ".join(names)
+
+def told_settings(
+    variants:dict, # Section `variants` of a profile
+    data:pd.DataFrame, # What is shown; its columns setting and setting0 are read
+)->str: # "b64: batch 64; lr5: lr 0.0005"; empty where no setting has a name
+    "What the names of settings stand for; how often a run is measured belongs to none."
+    words = {w for k in ("setting", "setting0") if k in data for s in data[k].dropna() for w in s.split()}
+    used = sorted(words & set(variants) - {"kept"})
+    fields = lambda v: ", ".join(f"{k} {x}" for part in ("pretrain", "model") for k,x in variants[v].get(part, {}).items() if k!="curve_every")
+    return "; ".join(f"{v}: {fields(v)}" for v in used)
 
 def table_savings(
     fixed:pd.DataFrame, # From `savings`, below the plateau
@@ -642,7 +663,7 @@ def trivial_seeds(
 def _task_name(chain, target): # first, then (M), setting: a chain that ends before the target begins is its nursery alone
     ends = read_chain(chain)[-1].l1==target
     a = arm_of(chain if ends else f"{chain}{NEXT}{target}:1k")
-    return dict(first=a["arm"], then=f"{a['budget']/1e6:g}" if ends else "–", setting=" ".join(filter(None, (a["size"], _bare(a["setting"])))))
+    return dict(first=a["arm"], then=f"{a['budget']/1e6:g}" if ends else "–", setting=" ".join(filter(None, (a["size"], _bare(a["setting"])))) or "–")
 
 def task_scores(
     rows:pd.DataFrame, # All rows
