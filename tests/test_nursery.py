@@ -9,9 +9,11 @@ from embryo.artificial import unstructured
 from embryo.batch import Plan
 from embryo.core import EmbryoError
 from embryo.models import build
-from embryo.nursery_figures import BELOW, at_best, leaves_plateau, nursery_curves, savings
+from embryo.nursery_figures import (BELOW, FEWEST, at_best, at_equal_flops, beside_fewest, best_settings, difference, efficiency, fewest_alone,
+    half_width, in_shared_settings, leaves_plateau, mean_curves, nursery_curves, plateau_rows, plot_nursery, savings, table_end, table_savings,
+    table_tasks, task_changes, task_scores, tokens_to, trivial_seeds)
 from embryo.pretrain import PretrainConfig, Stage, pretrain, pretrain_stages, training_batch
-from embryo.rows import read_rows
+from embryo.rows import read_rows, row_frame
 from embryo.series import open_series
 
 SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
@@ -173,3 +175,80 @@ def test_committed_tables_are_those_of_the_committed_rows():
         both = s.merge(committed, on=["family", "size", "budget", "arm"], suffixes=("", "_was"))
         assert len(both)==len(s)==len(committed)
         for k in ("tokens", "tokens0", "saved", "low", "high", "efficiency"): np.testing.assert_allclose(both[k], both[f"{k}{end or '_was'}"], rtol=1e-5)
+
+def test_the_baseline_that_savings_are_read_against_is_drawn():
+    "English alone where it needs the fewest tokens stands in the curves' figure, also where another setting ends lower."
+    every = nursery_curves(read_rows(ROOT/"papermill_runs/nursery/rows.csv"), size="2x128")
+    fixed = savings(at_best(every), BELOW, alone=every)
+    fewest = fewest_alone(every, fixed, "2x128")
+    assert fewest["arm"].unique().tolist()==[FEWEST] and fewest["seed"].nunique()==3
+    reach = fewest.sort_values("tokens").groupby("seed").apply(lambda d: tokens_to(d["tokens"], d["value"], fixed["level"].iloc[0]), include_groups=False)
+    assert reach.mean()==pytest.approx(fixed.loc[fixed["size"]=="2x128", "tokens0"].iloc[0])
+    long = at_best(every).query("size=='2x128' and budget==16_000_000 and border=='whole model'")
+    fig = plot_nursery(mean_curves(beside_fewest(long, fewest)))
+    names = [x.get_text() for x in fig.axes[1].get_legend().get_texts()]
+    assert [n.split(" [")[0] for n in names[:2]]==["nothing", FEWEST] and names[0].split(" (")[0]!=names[1].split(" (")[0]
+    black = [x for x in fig.axes[0].lines if x.get_color()=="black" and x.get_linewidth()==2]
+    assert len({x.get_linestyle() for x in black})==2
+
+def test_sizes_are_compared_in_settings_that_all_of_them_have():
+    "Of a size that was tried in many settings only those count that the others have, too."
+    every = nursery_curves(read_rows(ROOT/"papermill_runs/nursery/rows.csv"), size="2x128")
+    alike = in_shared_settings(every)
+    sizes = [set(g["setting"].str.replace("kept", "").str.strip()) for _,g in alike[alike["nursery"]=="nothing"].groupby("size")]
+    assert len(sizes)==3 and sizes[0]==sizes[1]==sizes[2]
+    own,shared = savings(at_best(every), BELOW, alone=every), savings(at_best(alike), BELOW, alone=alike)
+    at = lambda d: d[(d["arm"]=="nesting-zipf 2M") & (d["budget"]==8_000_000)].set_index("size")["saved"]
+    assert at(shared)["2x128"]>at(own)["2x128"]+1e6 and at(shared)["4x128"]==at(own)["4x128"] and np.isnan(at(shared)["2x64"])
+
+def test_no_interval_of_width_0():
+    "Seeds that are equal, or equal but for rounding, tell nothing of their spread; two seeds have Student's t with one degree of freedom."
+    for seeds in ([0.]*3, [.3, .1+.2], [5.4]*2):
+        assert np.isnan(difference(seeds, seeds)[1:]).all() and np.isnan(efficiency(seeds, [3.3]*len(seeds), .1)[1:]).all()
+        assert np.isnan(half_width(np.std(seeds, ddof=1), len(seeds), np.mean(seeds)))
+    assert half_width(np.std([1., 2.], ddof=1), 2, 1.5)==pytest.approx(12.7062*.5, rel=1e-4)
+    every = at_best(nursery_curves(read_rows(ROOT/"papermill_runs/nursery/rows.csv"), size="2x128"))
+    one = every[(every["seed"]==0) & (every["arm"]=="java 2M")]
+    twice = pd.concat([one, one.assign(seed=1)])
+    assert mean_curves(twice)["low"].isna().all() and plateau_rows(twice)[["low", "high"]].isna().all(axis=None)
+    assert best_settings(twice)[["low", "high"]].isna().all(axis=None)
+
+def overlap(who, values, stderr, task="STS-B", metric="spearman"):
+    return [dict(profile="nursery", evaluator="trivial", task=task, split="dev", group=who, metric=metric, seed=s, value=v, n=1500, stderr=stderr) for s,v in enumerate(values)]
+
+@pytest.mark.parametrize("value,stderr,above", [(0., 0., True), (.05, .001, True), (.08, .03, False), (.6, .01, False)])
+def test_a_score_is_marked_only_above_every_trivial_predictor(value, stderr, above):
+    "The error of the trivial predictor counts: .15 [.10, .20] lies above .08, but not above .08 with a standard error of .03."
+    r = read_rows(ROOT/"papermill_runs/nursery/rows.csv")
+    r = r[~r["group"].str.startswith("overlap")]
+    said = task_scores(r, "roberta").set_index(["l1", "task"])
+    nested = ("nesting-zipf:2M,english:16M~lr1~kept", "STS-B")
+    assert said.loc[nested, "above"] and "overlap" not in " ".join(table_tasks(said.reset_index(), trivial_seeds(r, ["STS-B"]))["first"])
+    more = pd.concat([r, row_frame(overlap("overlap-1", [value]*3, stderr)+overlap("overlap-7", [value-.01, value], stderr))])
+    s = task_scores(more, "roberta").set_index(["l1", "task"])
+    assert s.loc[nested, "above"]==above and (s.loc[(slice(None), "CoLA"), "above"]==said.loc[(slice(None), "CoLA"), "above"]).all()
+    view = table_tasks(s.reset_index(), trivial_seeds(more, s.index.levels[1])).set_index("first")
+    assert view.index.tolist()[-4:]==["[majority or constant]", "[all-positive]", "[overlap, 1 feature]", "[overlap, 7 features]"]
+    assert view.loc["[overlap, 1 feature]", "STS-B"].startswith(f"{value:.2f}") and view.loc["[overlap, 1 feature]", "CoLA"]=="–"
+
+def test_what_english_makes_of_the_nursery_alone():
+    "The model at the border was fine-tuned in three seeds; it stands in the table as what it is, and its difference has an interval."
+    r = read_rows(ROOT/"papermill_runs/nursery/rows.csv")
+    c = task_changes(r, "roberta").set_index("task")
+    c = c[c["start"]=="nesting-zipf:2M"]
+    assert set(c.index)=={"CoLA", "STS-B", "SST-2", "RTE", "MRPC"} and (c["seeds"]==3).all() and (c["low"]<c["difference"]).all()
+    assert c.loc["STS-B", "value"]-c.loc["STS-B", "before"]==pytest.approx(c.loc["STS-B", "difference"])
+    alone = task_scores(r, "roberta").set_index("l1").loc["nesting-zipf:2M"]
+    assert set(alone["first"])=={"nesting-zipf 2M"} and set(alone["then"])=={"–"}
+
+def test_tables_have_no_sentences():
+    "Cells are numbers with intervals, counts, names; what they are stands in the heads and the caption."
+    every = nursery_curves(read_rows(ROOT/"papermill_runs/nursery/rows.csv"), size="2x128")
+    best = at_best(every)
+    fixed = savings(best, BELOW, alone=every)
+    view = table_savings(fixed, plateau_rows(best), best_settings(every))
+    end = table_end(savings(best), at_equal_flops(best, alone=every))
+    for v in (view, end):
+        cells = v.drop(columns=["first", "setting"], errors="ignore")
+        assert cells.map(len).max().max()<=22 and not cells.map(lambda x: bool(re.search(r"[a-z]{3,} [a-z]{2,}", x))).any(axis=None)
+    assert len(view)==len(fixed) and set(end["mid-course"])<={"alone", "nursery", "–"}
