@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NEAR', 'METRICS', 'DASHES', 'PLACES', 'full_windows', 'eagerly', 'observe', 'maps', 'near_weights', 'near_rows',
-           'attention_rows', 'with_near', 'half_way', 'onset', 'paper_places', 'head_frames', 'map_data', 'plot_maps',
-           'save_gif', 'write_maps', 'read_maps', 'draw_near', 'plot_near']
+           'attention_rows', 'with_near', 'onset', 'paper_places', 'head_frames', 'map_data', 'plot_maps', 'save_gif',
+           'write_maps', 'read_maps', 'draw_near', 'plot_near']
 
 # %% ../nbs/14c_attention.ipynb #c002
 import itertools
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np, pandas as pd, torch
 from tqdm import tqdm
 from .core import EmbryoError, atomic, choose
-from .rows import mean_interval, over_seeds, row_frame
+from .rows import mean_interval, over_seeds, reach, row_frame
 from .models import check_fit
 from .words import examining, position_limit, word_lead
 
@@ -129,28 +129,13 @@ def with_near(
         out.append(own.assign(metric="near", **total).reset_index())
     return pd.concat(out, ignore_index=True)[list(rows)]
 
-# %% ../nbs/14c_attention.ipynb #c027
-def half_way(
-    steps, # (S,) ascending
-    values, # (S,) scores
-    stderrs, # (S,) their standard errors; nan = unknown
-    share:float=.5, # Of the change from the first value to the last
-)->float: # Step; nan where the change is within the noise of its ends
-    "Where a curve first passes a share of its change."
-    s,v,e = (np.asarray(x, float) for x in (steps, values, stderrs))
-    change = v[-1]-v[0]
-    if abs(change)<=2*np.sqrt(np.nan_to_num(e[[0,-1]]**2).sum()): return np.nan
-    done = (v-v[0])/change                                                               # from 0 to 1
-    k = int(np.argmax(done>=share))
-    return float(np.interp(share, done[k-1:k+1], s[k-1:k+1]))
-
 # %% ../nbs/14c_attention.ipynb #c029
 def onset(
     rows:pd.DataFrame, # Rows of several steps
     metric:str="near", # near, self, previous or next
     group:str="all", # Head, or "all" for the mean over heads
     share:float=.5, # Of the change from the first step to the last
-)->pd.DataFrame: # One line a family, L1 and layer, earliest first: step, low, high (nan with one seed), first, last (scores), seeds
+)->pd.DataFrame: # One line a family, L1 and layer, earliest first: step, low, high (over seeds; with one seed over windows), first, last (scores), seeds
     "The step at which the score of each layer first passes half of its change."
     choose("metric of attention", metric, METRICS, "onset")
     r = with_near(rows)
@@ -159,11 +144,14 @@ def onset(
     out = []
     for key,cell in r.groupby(["family", "l1", "layer"], dropna=False):
         curves = [c.sort_values("step") for _,c in cell.groupby("seed", dropna=False)]
-        at = np.array([half_way(c["step"], c["value"], c["stderr"], share) for c in curves])
-        at = at[~np.isnan(at)]
-        mean,_,half = mean_interval(at, 0*at) if len(at)>1 else (at.mean() if len(at) else np.nan, 0, np.nan)
+        found = np.array([reach(c["step"], c["value"], c["stderr"], share, "change") for c in curves])  # (seeds, 3)
+        found = found[~np.isnan(found[:,0])]
+        mean,low,high = found[0] if len(found)==1 else (np.nan,)*3
+        if len(found)>1:
+            mean,_,half = mean_interval(found[:,0], 0*found[:,0])
+            low,high = max(0, mean-half), mean+half
         first,last = (np.mean([c["value"].iloc[i] for c in curves]) for i in (0, -1))
-        out.append((*key, mean, np.maximum(0, mean-half), mean+half, first, last, len(at)))
+        out.append((*key, mean, low, high, first, last, len(found)))
     return pd.DataFrame(out, columns=["family", "l1", "layer", "step", "low", "high", "first", "last", "seeds"]).sort_values(["family", "l1", "step", "layer"], ignore_index=True)
 
 # %% ../nbs/14c_attention.ipynb #c032

@@ -17,12 +17,12 @@ from functools import partial
 import numpy as np, pandas as pd
 from scipy.stats import kendalltau, norm
 from .core import EmbryoError
-from .rows import mean_interval, over_seeds
+from .rows import mean_interval, over_seeds, reach
 from .printed import P1_TABLE4, P2_TASKS, printed_probe_data, printed_table, quantity
 from .pretrain import PretrainConfig
 from .downstream import AFTER_INTERMEDIATE
 from .squad import TASK as SQUAD
-from .figures import MAIN, POS_ORDER, curve_data, data_sizes, plot_curves, reach, reach_step, table3, trivial_levels
+from .figures import MAIN, POS_ORDER, curve_data, data_sizes, plot_curves, reach_step, table3, trivial_levels
 from .transfer import table4 as size_table, table5 as finetuning_table
 from .words import BANDS
 

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['POS_ORDER', 'MAIN', 'OVERLAP', 'GLUE_SIZES', 'MARKS', 'p2_order', 'save_figure', 'save_table', 'need', 'curve_data',
-           'plot_curves', 'reach', 'reach_step', 'table3', 'trivial_scores', 'trivial_levels', 'above_trivial',
-           'data_sizes', 'data_marks', 'marks_note', 'started_from', 'seed_scores', 'transfer_data', 'table_transfer',
+           'plot_curves', 'reach_step', 'table3', 'trivial_scores', 'trivial_levels', 'above_trivial', 'data_sizes',
+           'data_marks', 'marks_note', 'started_from', 'seed_scores', 'transfer_data', 'table_transfer',
            'plot_transfer']
 
 # %% ../nbs/16_figures.ipynb #c002
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from scipy.stats import norm
 from .core import EmbryoError, atomic, provenance
-from .rows import honest_errors, over_seeds, rescale
+from .rows import honest_errors, over_seeds, reach, rescale
 from .printed import P1_TABLE3, P1_TABLE4, P2_TABLE1, P2_TABLE6, P2_TASKS, printed_score
 from .transplant import ARM
 from .downstream import TASKS
@@ -133,36 +133,6 @@ def plot_curves(
     axes[1].legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9)
     fig.tight_layout()
     return fig
-
-# %% ../nbs/16_figures.ipynb #c022
-def reach(
-    steps, # (S,) ascending
-    values, # (S,) scores
-    errors, # (S,) their standard errors; NaN counts as 0
-    share:float=.9, # Of the last value, or of the way; or the level itself
-    of:str="last", # last: of the last value; rise: of the way from the first value to the last; level: `share` is the value
-    level:float=.95, # Coverage
-)->tuple: # (step, low, high); step is NaN where it is not reached or there is no rise, high is NaN where it is not surely reached
-    "Where a curve first reaches what it is held against."
-    s,v = np.asarray(steps, float), np.asarray(values, float)
-    e = np.nan_to_num(np.asarray(errors, float))
-    z,k = norm.ppf((1+level)/2), len(s)
-    against = np.zeros(k)                                                                    # what is subtracted, as weights of the checkpoints
-    if of!="level": against[-1] = share
-    if of=="rise": against[0] = 1-share
-    grows = v[-1]-(v[0] if of=="rise" else 0)
-    if of!="level" and grows<=z*np.hypot(e[-1], e[0] if of=="rise" else 0) or k<2: return (np.nan,)*3
-    at = np.append((np.arange(k-1)[:,None]+np.arange(50)/50).ravel(), k-1)                   # fifty points between two checkpoints
-    weights = np.maximum(0, 1-abs(at[:,None]-np.arange(k)))-against                          # (points, S)
-    d = weights@v-(share if of=="level" else 0)
-    error = np.sqrt(weights**2@e**2)
-    def first(x):
-        "Where x first is 0 or more."
-        if not (x>=-1e-12).any(): return np.nan
-        i = int(np.argmax(x>=-1e-12))
-        place = at[i] if i==0 else np.interp(0, x[i-1:i+1], at[i-1:i+1])
-        return float(np.interp(place, np.arange(k), s))
-    return first(d), first(d+z*error), first(d-z*error)
 
 # %% ../nbs/16_figures.ipynb #c023a
 def reach_step(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'CORRELATIONS', 'row_frame', 'share_error', 'mean_rows', 'write_rows', 'read_rows', 'finish',
-           'mean_interval', 'honest_errors', 'over_seeds', 'contrast', 'rescale']
+           'mean_interval', 'honest_errors', 'over_seeds', 'contrast', 'rescale', 'reach']
 
 # %% ../nbs/06_rows.ipynb #c002
 import csv, hashlib
@@ -191,3 +191,35 @@ def rescale(
     last = df.groupby(list(by), dropna=False)["value"].transform("last")
     out = df.assign(value=df["value"]/last, stderr=honest_errors(df)/last)
     return out[last>0]
+
+# %% ../nbs/06_rows.ipynb #c029b
+def reach(
+    steps, # (S,) ascending
+    values, # (S,) scores
+    errors, # (S,) their standard errors; NaN counts as 0
+    share:float=.9, # Of the last value, or of the way; or the level itself
+    of:str="last", # last: of the last value; rise: of the way up from the first value to the last; change: of the way, up or down; level: `share` is the value
+    level:float=.95, # Coverage
+)->tuple: # (step, low, high); step is NaN where it is not reached or there is no rise, high is NaN where it is not surely reached
+    "Where a curve first reaches what it is held against."
+    s,v = np.asarray(steps, float), np.asarray(values, float)
+    if len(s)<2: return (np.nan,)*3
+    if of=="change": v,of = v*np.sign(v[-1]-v[0]), "rise"
+    e = np.nan_to_num(np.asarray(errors, float))
+    z,k = norm.ppf((1+level)/2), len(s)
+    against = np.zeros(k)                                                                    # what is subtracted, as weights of the checkpoints
+    if of!="level": against[-1] = share
+    if of=="rise": against[0] = 1-share
+    grows = v[-1]-(v[0] if of=="rise" else 0)
+    if of!="level" and grows<=z*np.hypot(e[-1], e[0] if of=="rise" else 0): return (np.nan,)*3
+    at = np.append((np.arange(k-1)[:,None]+np.arange(50)/50).ravel(), k-1)                   # fifty points between two checkpoints
+    weights = np.maximum(0, 1-abs(at[:,None]-np.arange(k)))-against                          # (points, S)
+    d = weights@v-(share if of=="level" else 0)
+    error = np.sqrt(weights**2@e**2)
+    def first(x):
+        "Where x first is 0 or more."
+        if not (x>=-1e-12).any(): return np.nan
+        i = int(np.argmax(x>=-1e-12))
+        place = at[i] if i==0 else np.interp(0, x[i-1:i+1], at[i-1:i+1])
+        return float(np.interp(place, np.arange(k), s))
+    return first(d), first(d+z*error), first(d-z*error)

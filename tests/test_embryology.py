@@ -77,8 +77,9 @@ def test_best_is_marked_once_a_curve_or_not_at_all():
         marks = {}
         for k,g in d[d["step"].notna()].groupby(["mode", "task"]):
             v = dict(zip(g["step"], g["value"]))
+            low = dict(zip(g["step"], g["low"]))
             at = max(v, key=v.get)
-            marks[k] = [at] if v[at]>v[0] and v[at]>(trivial or -1) else []
+            marks[k] = [at] if v[at]>v[0] and low[at]>(trivial or -1) else []
             assert g[g["best"]]["step"].tolist()==marks[k]
         if trivial: assert [] in marks.values() and [] != max(marks.values())                       # both happen
         assert not d[d["step"].isna()]["best"].any()
@@ -152,12 +153,15 @@ def cross(s, v, share):
         if v[k]>=share*v[-1]: return s[0] if k==0 else s[k-1]+(share*v[-1]-v[k-1])/(v[k]-v[k-1])*(s[k]-s[k-1])
 
 def test_crossing_by_walking():
+    from embryo.rows import reach
     rng = np.random.default_rng(1)
     s,v = np.sort(rng.choice(1000, 9, replace=False)), rng.random((50, 9))+.01
-    assert E.crossing(s, v)==pytest.approx([cross(s, x, .9) for x in v])
+    sure = np.zeros(9)
+    assert [reach(s, x, sure)[0] for x in v]==pytest.approx([cross(s, x, .9) for x in v])
     up = np.sort(v, axis=1)
-    assert E.crossing(s, up, .5, rise=True)==pytest.approx([cross(s, x-x[0], .5) for x in up])
-    assert np.isnan(E.crossing(s, -v)).all() and np.isnan(E.crossing(s, 0*v)).all()
+    assert [reach(s, x, sure, .5, "rise")[0] for x in up]==pytest.approx([cross(s, x-x[0], .5) for x in up])
+    assert [reach(s, -x, sure, .5, "change")[0] for x in up]==pytest.approx([cross(s, x-x[0], .5) for x in up])
+    assert np.isnan([reach(s, x, sure) for x in (-v[0], 0*v[0])]).all()
 
 def test_interval_of_a_crossing_grows_with_the_error_and_is_repeatable():
     r = lambda e: E.reach_data(pd.DataFrame(dict(task="pos", step=STEPS, value=[0, .5, .8, 1.], low=np.array([0, .5, .8, 1.])-1.96*e, high=np.array([0, .5, .8, 1.])+1.96*e))).iloc[0]
