@@ -96,8 +96,8 @@ def near_rows(
     **constants, # family, l1, seed, step, split ...
 )->pd.DataFrame: # Rows: evaluator "attention", layer from 1, group = head from "1" or "all"; metrics of `METRICS`, and floor
     "Mean attention to oneself, to both neighbours, and to all three."
-    s = np.concatenate([(scores@near_weights(T))[...,None], scores], -1)                 # (N, L, H, 4), in the order of `METRICS`
-    s = np.concatenate([s.mean(2, keepdims=True), s], 2)                                 # (N, L, 1+H, 4): the mean over heads first
+    s = np.concatenate([(scores@near_weights(T))[...,None], scores], -1)  # (N, L, H, 4), in the order of `METRICS`
+    s = np.concatenate([s.mean(2, keepdims=True), s], 2)                  # (N, L, 1+H, 4): the mean over heads first
     n,mean = len(s), s.mean(0)
     stderr = s.std(0, ddof=1)/n**.5 if n>1 else np.full(mean.shape, np.nan)
     out = [dict(layer=l+1, group=str(h or "all"), metric=metric, value=mean[l,h,k], n=n, stderr=stderr[l,h,k]) for l,h in np.ndindex(mean.shape[:2]) for k,metric in enumerate(METRICS)]
@@ -120,7 +120,8 @@ def with_near(
 )->pd.DataFrame: # The same, and `near` where a checkpoint's rows have its three parts and the floor only
     "Derive `near` from its parts; its standard error is an upper bound, the weighted sum of theirs."
     out = [rows]
-    for _,r in rows[rows["evaluator"]=="attention"].groupby(["profile", "family", "l1", "seed", "step", "split", "run"], dropna=False):
+    checkpoint = ["profile", "family", "l1", "seed", "step", "split", "run"]
+    for _,r in rows[rows["evaluator"]=="attention"].groupby(checkpoint, dropna=False):
         own,before,behind = (r[r["metric"]==metric].set_index(["layer", "group"]) for metric in NEAR)
         floor = r.loc[r["metric"]=="floor", "value"]
         if "near" in set(r["metric"]) or floor.empty or not len(own)==len(before)==len(behind): continue
@@ -250,8 +251,8 @@ def read_maps(
     except Exception as e: raise EmbryoError(f"{path}: not a file of attention maps ({type(e).__name__}: {e}); make it again") from None
 
 # %% ../nbs/14c_attention.ipynb #c043
-DASHES = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1))) # line styles of layers, over and over: with its colour, each layer is one of a kind
-PLACES = dict(near="near (i-1, i, i+1)", self="self (i)", previous="previous (i-1)", next="next (i+1)") # what position i looks at
+DASHES = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))  # line styles of layers, over and over; a layer has a colour, too
+PLACES = dict(near="near (i-1, i, i+1)", self="self (i)", previous="previous (i-1)", next="next (i+1)")  # what i looks at
 
 def draw_near(
     ax, # matplotlib axes
@@ -261,12 +262,13 @@ def draw_near(
 ):
     "One panel: a curve a layer with its 95% interval, and its onset."
     import seaborn as sns
-    for layer,colour,dash in zip(layers, sns.color_palette("viridis", len(layers)+1), itertools.cycle(DASHES)):  # without the palest colour
-        d = over_seeds(r[r["layer"]==layer]).sort_values("step")
+    colours = sns.color_palette("viridis", len(layers)+1)[:-1]  # without the palest
+    for layer,colour,dash in zip(layers, colours, itertools.cycle(DASHES)):
+        d = over_seeds(r[r["layer"]==layer]).sort_values("step").astype(dict(step=float))
         ax.plot(d["step"], d["value"], color=colour, ls=dash, lw=1.5, marker=".", ms=4, label=f"layer {layer}")
-        ax.fill_between(d["step"].astype(float), d["low"].astype(float), d["high"].astype(float), color=colour, alpha=.15, lw=0)
+        ax.fill_between(d["step"], d["low"], d["high"], color=colour, alpha=.15, lw=0)
         at = turned[layer]
-        if pd.notna(at): ax.plot(at, np.interp(at, d["step"].astype(float), d["value"]), "|", color=colour, ms=16, mew=2)
+        if pd.notna(at): ax.plot(at, np.interp(at, d["step"], d["value"]), "|", color=colour, ms=16, mew=2)
 
 def plot_near(
     rows:pd.DataFrame, # Rows of one family and L1, several steps
@@ -280,11 +282,13 @@ def plot_near(
     heads = sorted(int(g) for g in r["group"].unique() if g.isdigit())
     if not heads: raise EmbryoError("plot_near: no rows of single heads; give the rows of `attention_rows`")
     head = head or str(paper_places(1, heads[-1])[1])
+    layers = sorted(r["layer"].dropna().unique())
     floor = r.loc[r["metric"]=="floor", "value"].mean()
     fig,axes = plt.subplots(len(METRICS), 2, figsize=(10, 2.4*len(METRICS)+.6), sharex=True, sharey=True)
     for line,metric in zip(axes, METRICS):
         for ax,group in zip(line, ("all", head)):
-            draw_near(ax, r[(r["metric"]==metric) & (r["group"]==group)], sorted(r["layer"].dropna().unique()), onset(r, metric, group).set_index("layer")["step"])
+            turned = onset(r, metric, group).set_index("layer")["step"]
+            draw_near(ax, r[(r["metric"]==metric) & (r["group"]==group)], layers, turned)
             ax.axhline(floor*(3-2*floor) if metric=="near" else floor, color="gray", ls=":", lw=1, label="uniform map")
         line[0].set_ylabel(PLACES[metric])
     for ax,group in zip(axes[0], ("mean over heads", f"head {head}")): ax.set_title(group)

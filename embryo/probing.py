@@ -390,7 +390,7 @@ def f1_parts(
     "F1 of the positive class as a mean over targets."
     hit = 2.*gold*said
     size = 1.*gold+said
-    total = np.maximum(size.sum(0), 1e-300)                                              # nothing there and nothing said: 0
+    total = np.maximum(size.sum(0), 1e-300)  # nothing there and nothing said: 0
     f1 = hit.sum(0)/total
     return f1+len(gold)*(hit-f1*size)/total
 
@@ -417,16 +417,20 @@ def score_rows(
     "Scores of all layers."
     n,L,G = said.shape
     hit = said==gold[:,None] if share is None else share
-    each = dict(micro_f1=hit.astype(float))                                              # metric -> (n, L, G), whose mean is the score
+    each = dict(micro_f1=hit.astype(float))  # metric -> (n, L, G), whose mean is the score
     if positive is not None:
-        yes = said==positive if tied is None else np.where(tied, .5, said==positive)     # coreference has two labels
+        yes = said==positive if tied is None else np.where(tied, .5, said==positive)  # coreference has two labels
         true = np.broadcast_to(gold[:,None]==positive, yes.shape)
         each["f1"] = np.stack([f1_parts(true[:,:,k], yes[:,:,k]) for k in range(G)], 2)
     scored = [(metric, group, v[:,:,k]) for metric,v in each.items() for k,group in enumerate(("probe", "control")[:G])]
     if G==2: scored += [(metric, "selectivity", v[:,:,0]-v[:,:,1]) for metric,v in each.items()]
     if tied is not None: scored += [("tie_rate", group, tied[:,:,k]) for k,group in enumerate(("probe", "control")[:G])]
     line = dict(layer=np.tile(layers, n), cluster=np.repeat(cluster, L))
-    return pd.concat([mean_rows(pd.DataFrame(line | dict(group=group, value=v.astype(float).ravel())), ["group", "layer"]).assign(metric=metric) for metric,group,v in scored])
+    out = []
+    for metric,group,v in scored:
+        targets = pd.DataFrame(line | dict(group=group, value=v.astype(float).ravel()))
+        out.append(mean_rows(targets, ["group", "layer"]).assign(metric=metric))
+    return pd.concat(out)
 
 # %% ../nbs/14b_probing.ipynb #c052
 def size_rows(
@@ -507,7 +511,8 @@ def probe(
             for s in SPLITS:
                 t,ok = tables[task,s], used[task,s]
                 out += [r | dict(task=task, split=s) for r in size_rows(t, int(count[t["sentences"]].sum()), len(ok), t["skipped"], int((Y[s]<0).sum()))]
-                Y[s] = np.stack([Y[s], control_labels(control_types(t["word"][ok], ids_of), shares, task, seed)][:1+cfg.control], 1)
+                random = control_labels(control_types(t["word"][ok], ids_of), shares, task, seed)
+                Y[s] = np.stack([Y[s], random][:1+cfg.control], 1)
             R,positive = {s: rows[task,s] for s in SPLITS}, names.index("1") if task=="coref" else None
             fit = fit_probes(table, R, Y, len(names), cfg, task, seed, model.device, progress)
             t,ok = tables[task,"test"], used[task,"test"]

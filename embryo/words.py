@@ -103,10 +103,10 @@ def fewest_windows(
     room:int, # Pieces that fit into one window
 )->np.ndarray: # (words,) window of each word, not decreasing
     "Cut a sentence into the fewest windows of whole words, of these the most even (least squares)."
-    ends = np.r_[0, np.cumsum(sizes)]                                                       # pieces before each word, and of all
-    window = ends[-1]**2+1                                                                  # a window costs more than all squares
+    ends = np.r_[0, np.cumsum(sizes)]    # pieces before each word, and of all
+    window = ends[-1]**2+1               # a window costs more than all squares
     cost = np.zeros(len(ends), np.int64)
-    cut = np.zeros(len(ends), np.int64)                                                     # where the last window of the best cut begins
+    cut = np.zeros(len(ends), np.int64)  # where the last window of the best cut begins
     for j in range(1, len(ends)):
         first = np.searchsorted(ends, ends[j]-room)
         each = cost[first:j]+(ends[j]-ends[first:j])**2+window
@@ -135,7 +135,9 @@ def check_known(
 ):
     "Refuse a tokenizer that does not know the words."
     unknown = [w for w in words if tokenizer.unk_token_id in ids_of[w]]
-    if len(unknown)>most*len(words): raise EmbryoError(f"the tokenizer does not know {len(unknown):,} of {len(words):,} words ({len(unknown)/len(words):.0%}), {unknown[0]!r} for one; give the tokenizer of a model of this language and script (at most {most:.0%} may be unknown)")
+    if len(unknown)<=most*len(words): return
+    raise EmbryoError(f"the tokenizer does not know {len(unknown):,} of {len(words):,} words ({len(unknown)/len(words):.0%}), "
+                      f"{unknown[0]!r} for one; give the tokenizer of a model of this language and script (at most {most:.0%} may be unknown)")
 
 # %% ../nbs/14_words.ipynb #48049d06
 def lay_out(
@@ -307,8 +309,9 @@ def check_ranks(
     ranks = np.asarray(ranks)
     if len(ranks)!=len(tokenizer): raise EmbryoError(f"frequency: ranks of {len(ranks)} ids for a tokenizer of {len(tokenizer)}; count the pieces of a corpus that this tokenizer made")
     ranked = [i for i in special_ids(tokenizer) if ranks[i]>=0]
-    if ranked: raise EmbryoError(f"frequency: id {ranked[0]} is {tokenizer.convert_ids_to_tokens(int(ranked[0]))}, a special of this tokenizer, and has a rank; take frequency_ranks(counts, special_ids(tokenizer))")
-    return ranks
+    if not ranked: return ranks
+    raise EmbryoError(f"frequency: id {ranked[0]} is {tokenizer.convert_ids_to_tokens(int(ranked[0]))}, a special of this tokenizer, "
+                      "and has a rank; take frequency_ranks(counts, special_ids(tokenizer))")
 
 # %% ../nbs/14_words.ipynb #c049
 def trivial_and_ties(
@@ -358,7 +361,8 @@ def band_rows(
     if one.empty: return row_frame([])
     ids_of = tokenize_words(tokenizer, one["word"])
     ids = one["word"].map(lambda w: ids_of[w][0]).to_numpy(int)
-    one,out,known = one.assign(cluster=one["sentence"], value=one["hit"]), [], ~np.isin(ids, special_ids(tokenizer))  # <unk> is no piece
+    known = ~np.isin(ids, special_ids(tokenizer))                                        # <unk> is no piece
+    one,out = one.assign(cluster=one["sentence"], value=one["hit"]), []
     for task,at,n in (("freq-count", ranks[ids], (ranks>=0).sum()), ("freq-id", ids, len(ranks))):
         for group,(a,b) in fit_bands(bands, n).items(): out.append(trivial_and_ties(one[known & (a<=at) & (at<=b)].assign(group=group)).assign(task=task))
     out = [o for o in out if len(o)]

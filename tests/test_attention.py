@@ -63,7 +63,8 @@ def test_scores_and_errors_are_those_of_single_windows(tok, texts):
     for w in wins:
         with torch.no_grad(): a = m(input_ids=torch.tensor([w]), output_attentions=True).attentions[2][0,1].tolist()
         near = np.mean([sum(a[i][j] for j in (i-1, i, i+1) if 0<=j<16) for i in range(16)])
-        each.append((np.mean([a[i][i] for i in range(16)]), np.mean([a[i][i-1] for i in range(1, 16)]), np.mean([a[i][i+1] for i in range(15)]), near))
+        before,behind = [a[i][i-1] for i in range(1, 16)], [a[i][i+1] for i in range(15)]
+        each.append((np.mean([a[i][i] for i in range(16)]), np.mean(before), np.mean(behind), near))
     r = A.attention_rows(m, tok, texts, length=16, most=12, batch=5).query("layer==3 and group=='2'").set_index("metric")
     for k,metric in enumerate(("self", "previous", "next", "near")):
         v = np.array([e[k] for e in each])
@@ -101,11 +102,13 @@ def test_a_series_to_figure_and_animation(series, tok, texts, tmp_path):
     for row in (panels[:3], panels[3:]): assert len({a.images[0].get_clim() for a in row})==1                      # one scale within a row
     np.testing.assert_allclose(panels[1].images[0].get_array(), again[2][0,1], rtol=1e-6)
     drawn = A.plot_near(rows).axes
-    assert [a.get_ylabel() for a in drawn[::2]]==list(A.PLACES.values()) and [a.get_title() for a in drawn[:2]]==["mean over heads", "head 2"]
+    assert [a.get_ylabel() for a in drawn[::2]]==list(A.PLACES.values())
+    assert [a.get_title() for a in drawn[:2]]==["mean over heads", "head 2"]
     for a in drawn:
         curves = [x for x in a.lines if len(x.get_xdata())==3]
         assert len({(x.get_color(), x.get_linestyle()) for x in curves})==len({x.get_linestyle() for x in curves})==2
-    np.testing.assert_allclose(drawn[1].lines[0].get_ydata(), rows.query("metric=='near' and group=='2' and layer==1").sort_values("step")["value"])
+    one = rows.query("metric=='near' and group=='2' and layer==1").sort_values("step")
+    np.testing.assert_allclose(drawn[1].lines[0].get_ydata(), one["value"])
     with Image.open(A.save_gif(A.head_frames(again, 2, 2), tmp_path/"a.gif", ms=200)) as g: assert g.n_frames==3 and g.info["duration"]==200
     (tmp_path/"file").write_text("")
     with pytest.raises(EmbryoError, match="cannot write"): A.save_gif(A.head_frames(again, 2, 2), tmp_path/"file"/"a.gif")
