@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['P1_TABLE2', 'P1_OFFICIAL', 'P1_EXACT', 'P1_INDEX', 'P1_FORMS', 'P1_GLUE', 'GLUE', 'COLORS', 'HUES', 'PROBES', 'SAID',
            'FAMILY', 'FAMILY_HUES', 'PARTS', 'FORM_ORDER', 'FAINT', 'P1_TEXT_ORDER', 'P1_CURVE_ORDER', 'CONTENT',
-           'FIGURES', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'panels', 'steps_axis', 'beside', 'key',
-           'parts_data', 'plot_parts', 'probe_data', 'plot_probes', 'layer_data', 'plot_layers', 'word_data',
-           'group_order', 'not_rescaled', 'plot_words', 'step_scores', 'glue_mean', 'read_public', 'mean_level',
-           'glue_data', 'average_data', 'from_mnli', 'plot_average', 'plot_tasks', 'reach_data', 'order_data',
-           'order_agreement', 'said_order', 'glue_beside', 'selectivity_data', 'table_selectivity', 'frequency_data',
-           'table_frequency', 'pretraining', 'table2', 'table4', 'table5', 'table6', 'table7', 'caption']
+           'SPELLED', 'FIGURES', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'panels', 'steps_axis',
+           'beside', 'key', 'parts_data', 'plot_parts', 'probe_data', 'plot_probes', 'layer_data', 'plot_layers',
+           'word_data', 'group_order', 'not_rescaled', 'plot_words', 'step_scores', 'glue_mean', 'read_public',
+           'mean_level', 'glue_data', 'average_data', 'from_mnli', 'plot_average', 'plot_tasks', 'reach_data',
+           'order_data', 'order_agreement', 'said_order', 'glue_beside', 'paired_rows', 'selectivity_data',
+           'table_selectivity', 'frequency_data', 'table_frequency', 'pretraining', 'table2', 'table4', 'table5',
+           'table6', 'table7', 'caption']
 
 # %% ../nbs/16d_embryology.ipynb #c002
 from functools import partial
@@ -182,7 +183,7 @@ def probe_data(
 )->pd.DataFrame: # One line a point: family, task, split, layer, depth, group, mode, step, raw, value (three-point mean), low, high (of the raw point), seeds, n
     "The numbers of figures 2b and 11."
     cols = ["family", "task", "split", "layer", "depth", "group", "mode", "step", "raw", "value", "low", "high", "seeds", "n"]
-    p,out = one_split(chosen(rows, evaluator="probe", metric="micro_f1", family=family, l1=l1, task=list(PROBES))), []
+    p,out = one_split(chosen(rows, evaluator="probe", metric="micro_f1", family=family, l1=l1, task=list(PROBES), group=["probe", "control", "majority"])), []
     if len(p):
         asked = p[p["group"]=="probe"].groupby("task")["layer"].unique()
         at = p["task"].map({t: layer_at(l, k) for t,l in asked.items()})
@@ -573,27 +574,38 @@ def glue_beside(
     return pd.DataFrame(out, columns=["family", "mode", "share", "paper_k", "paper", "step", "ours", "low", "high", "difference"])
 
 # %% ../nbs/16d_embryology.ipynb #c057
+SPELLED = "The control task of these rows counts spelling (upper and lower case are two words with two labels and one input): the control is too low and selectivity too high."
+
+def paired_rows(
+    rows:pd.DataFrame, # Rows of one task, split, layer and step, corrected
+    metric:str, # micro_f1 or f1
+)->tuple: # (rows of probe - control, whether their control counts spelling)
+    "Selectivity as measured for each target."
+    new = chosen(rows, metric=metric, group="selectivity")
+    if len(new) or metric!="micro_f1": return new, False
+    old = chosen(rows, metric="selectivity", group="probe")
+    return old, len(old)>0
+
 def selectivity_data(
     rows:pd.DataFrame, # All rows
     family:str="albert",
     l1:str="english",
-)->pd.DataFrame: # One line a task, metric (micro_f1; coreference also f1, of the positive class) and layer: split, step, probe, probe_low, probe_high, control, selectivity, low, high, majority, seeds, n
+)->pd.DataFrame: # One line a task, metric (micro_f1; coreference also f1, of the positive class) and layer: split, step, probe, probe_low, probe_high, control, selectivity, low, high, majority, seeds, n, spelled (its control counts spelling)
     "What a probe finds beyond what it can memorise; of F1 also where no control was scored."
     every,out = chosen(rows, evaluator="probe", mode="corrected", family=family, l1=l1, task=list(PROBES)), []
     for metric,tasks in (("micro_f1", list(PROBES)), ("f1", ["coref"])):
-        p = one_split(chosen(every, metric=metric, task=tasks))
+        p = one_split(chosen(every, metric=metric, task=tasks, group=["probe", "control", "majority"]))
         major,p = p[p["group"]=="majority"], p[p["layer"].notna() & (p["group"]!="majority")]    # the majority class reads no layer
         if len(p): p = p[p["step"]==p.groupby("task")["step"].transform("max")]
         for (t,sp,l,s),g in p.groupby(["task", "split", "layer", "step"]):
-            found = g[g["group"]=="probe"]
-            control = g[g["group"]=="control"]
-            paired = chosen(every, metric="selectivity", task=t, split=sp, layer=l, step=s) if metric=="micro_f1" else every[:0]
+            found,control = chosen(g, group="probe"), chosen(g, group="control")
+            paired,spelled = paired_rows(chosen(every, task=t, split=sp, layer=l, step=s), metric)
             if found.empty or metric=="micro_f1" and paired.empty: continue
             mean,_,half = mean_interval(found["value"], found["stderr"].astype(float))
             gain,_,width = mean_interval(paired["value"], paired["stderr"].astype(float)) if len(paired) else (np.nan,)*3
             at = major.loc[(major["task"]==t) & (major["step"]==s), "value"].mean()
-            out.append((t, metric, sp, l, s, mean, mean-half, mean+half, control["value"].mean(), gain, gain-width, gain+width, at, len(found), g["n"].max()))
-    cols = ["task", "metric", "split", "layer", "step", "probe", "probe_low", "probe_high", "control", "selectivity", "low", "high", "majority", "seeds", "n"]
+            out.append((t, metric, sp, l, s, mean, mean-half, mean+half, control["value"].mean(), gain, gain-width, gain+width, at, len(found), g["n"].max(), spelled))
+    cols = ["task", "metric", "split", "layer", "step", "probe", "probe_low", "probe_high", "control", "selectivity", "low", "high", "majority", "seeds", "n", "spelled"]
     return pd.DataFrame(out, columns=cols)
 
 def table_selectivity(

@@ -28,7 +28,8 @@ def grid(family="albert", layers=4, steps=STEPS, seeds=(0,)):
                 for l in range(layers+1):
                     for g,m in (("probe", "corrected"), ("control", "corrected"), ("probe", "published"), ("control", "published")):
                         out.append(dict(evaluator="probe", task=t, split="gum-test", layer=l, group=g, mode=m, metric="micro_f1", step=s, value=rng.random(), n=60, stderr=.05, seed=q))
-                    out.append(dict(evaluator="probe", task=t, split="gum-test", layer=l, group="probe", metric="selectivity", step=s, value=rng.random(), n=60, stderr=.05, seed=q))
+                    a,b = (r["value"] for r in out[-4:-2])
+                    out.append(dict(evaluator="probe", task=t, split="gum-test", layer=l, group="selectivity", metric="micro_f1", step=s, value=a-b, n=60, stderr=.04, seed=q))
                     if t=="coref": out.append(dict(evaluator="probe", task=t, split="gum-test", layer=l, group="probe", metric="f1", step=s, value=rng.random(), n=60, stderr=.05, seed=q))
                 for m in ("corrected", "published"): # as `embryo.probing` writes it: no layer
                     out.append(dict(evaluator="probe", task=t, split="gum-test", group="majority", mode=m, metric="micro_f1", step=s, value=.1+.2*list(E.PROBES).index(t), n=60, stderr=.05, seed=q))
@@ -187,10 +188,12 @@ def test_f1_of_coreference_is_shown():
     view = E.table_selectivity(E.selectivity_data(r)).set_index("layer")
     assert view.loc["3", "coreference F1"]==f"{100*x[3]:.1f} ± 9.8 (no control)" and view.loc["[majority]"].to_dict()=={"SRL":"10.0", "POS":"30.0", "constituents":"50.0", "coreference":"70.0", "coreference F1":"0.0"}
     control = r[(r["metric"]=="f1") & (r["group"]=="probe") & (r["evaluator"]=="probe")].assign(group="control", value=.25)
-    both = E.selectivity_data(pd.concat([r, control]))
+    gain = control.assign(group="selectivity", value=[x[l]-.25 for l in control["layer"]], stderr=.03)
+    both = E.selectivity_data(pd.concat([r, control, gain]))
     both = both[both["metric"]=="f1"].set_index("layer")
-    assert both["selectivity"].to_numpy()==pytest.approx(x.sort_index().to_numpy()-.25) and (both["high"]-both["selectivity"]).to_numpy()==pytest.approx(1.959964*.05*2**.5)
-    assert " – 25.0 = " in E.table_selectivity(E.selectivity_data(pd.concat([r, control]))).set_index("layer").loc["3", "coreference F1"]
+    last = gain[gain["step"]==1000].set_index("layer")["value"]
+    assert both["selectivity"].to_dict()==pytest.approx(last.to_dict()) and (both["high"]-both["selectivity"]).to_numpy()==pytest.approx(1.959964*.03)   # the paired error
+    assert " – 25.0 = " in E.table_selectivity(E.selectivity_data(pd.concat([r, control, gain]))).set_index("layer").loc["3", "coreference F1"]
 
 @pytest.mark.parametrize("layers", [1, 4, 12])
 def test_majority_is_drawn(layers):
@@ -260,7 +263,7 @@ def test_holes_do_not_hurt():
             assert isinstance(E.caption(name, d), str)
             if k%TRIALS==trial and (fig := draw(d)) is not None: plt.close(fig)
         for f in (E.table4, E.table5, E.table6): f(few)
-        E.reach_data(E.probe_data(few), draws=20); E.reach_data(E.glue_data(few), draws=20); E.table_selectivity(E.selectivity_data(few)); E.table_frequency(E.frequency_data(few)); E.glue_beside(E.average_data(few))
+        E.reach_data(E.probe_data(few)); E.reach_data(E.glue_data(few)); E.table_selectivity(E.selectivity_data(few)); E.table_frequency(E.frequency_data(few)); E.glue_beside(E.average_data(few))
     plt.close("all")
 
 def test_caption_names_what_is_missing():
@@ -295,7 +298,7 @@ def test_groups_without_a_last_value_are_in_the_right_panel_only():
         assert sum(len(l.get_xdata())==len(STEPS) for l in fig.axes[1].lines)==lines
         assert sum(len(l.get_xdata())==len(STEPS) for l in fig.axes[0].lines)==len(left.loc[left["scale"]=="rescaled", ["task", "group"]].drop_duplicates())<lines
         assert f"Not in the left panel, for a last value not surely above 0: {said}." in E.caption(name, left) and "left panel" not in E.caption(name, d)
-        assert len(E.reach_data(left, draws=20))==len(E.reach_data(d, draws=20))
+        assert len(E.reach_data(left))==len(E.reach_data(d))
         plt.close(fig)
 
 def test_a_mean_of_fewer_tasks_is_not_set_beside_the_papers():
