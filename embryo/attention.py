@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NEAR', 'METRICS', 'DASHES', 'PLACES', 'full_windows', 'eagerly', 'observe', 'maps', 'near_weights', 'near_rows',
            'attention_rows', 'with_near', 'onset', 'paper_places', 'head_frames', 'map_data', 'plot_maps', 'save_gif',
-           'write_maps', 'read_maps', 'draw_near', 'plot_near']
+           'write_maps', 'read_maps', 'collect_maps', 'shown_frames', 'draw_near', 'plot_near']
 
 # %% ../nbs/14c_attention.ipynb #c002
 import itertools
@@ -249,6 +249,30 @@ def read_maps(
         with np.load(path) as z: return {int(k.removeprefix("step")): z[k] for k in z.files}
     except FileNotFoundError: raise EmbryoError(f"{path}: no such file; run the examination that writes the maps first") from None
     except Exception as e: raise EmbryoError(f"{path}: not a file of attention maps ({type(e).__name__}: {e}); make it again") from None
+
+# %% ../nbs/14c_attention.ipynb #c041b
+def collect_maps(
+    files:dict, # {name of a series: its files from `write_maps`}
+    most:int=40, # Steps kept of a series, evenly spread
+)->pd.DataFrame: # series, and the columns of `map_data`
+    "The maps that figure 4 shows, of several series."
+    out = []
+    for series,paths in files.items():
+        by_step = {}
+        for path in paths: by_step |= read_maps(path)
+        steps = sorted(by_step)
+        kept = {steps[i] for i in np.linspace(0, len(steps)-1, min(most, len(steps))).round().astype(int)}
+        out.append(map_data({s: by_step[s] for s in steps if s in kept}).assign(series=series))
+    columns = ["series", "layer", "head", "step", "row", "column", "value"]
+    return pd.concat(out, ignore_index=True)[columns] if out else pd.DataFrame(columns=columns)
+
+def shown_frames(
+    data:pd.DataFrame, # From `map_data` or `collect_maps`, one series
+    layer:int, # From 1
+)->dict: # {step: (T, T)}, ascending
+    "The maps of the head that is shown, as frames of an animation."
+    d = data[data["layer"]==layer]
+    return {int(s): g.pivot(index="row", columns="column", values="value").to_numpy() for s,g in d.groupby("step")}
 
 # %% ../nbs/14c_attention.ipynb #c043
 DASHES = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))  # line styles of layers, over and over; a layer has a colour, too

@@ -390,7 +390,7 @@ class Plan:
         "The table of all rows, and the appendices that read it."
         measured = [k for k,n in self.nodes.items() if n.template!="world"]
         if self._tables: table = self._add("rows/all", dict(runs=self.runs/"runs", nodes=measured, table=self.runs/"rows.csv"), measured)
-        for result in self._tables: self._of[result] = [self._add(f"{result}/appendix", dict(rows=self.runs/"rows.csv", runs=self.runs/"runs", figures=self.root/"figures"/self.name, settings=self.p["path"]), [table], [self.p["path"]])]
+        for result in self._tables: self._of[result] = [self._add(f"{result}/appendix", dict(rows=self.runs/"rows.csv", figures=self.root/"figures"/self.name, settings=self.p["path"]), [table], [self.p["path"]])]
 
     @functools.cached_property
     def _of(self): return {} # {result: its nodes}
@@ -406,7 +406,7 @@ class Plan:
         "How many examples the tasks have: those of the micro world, or GLUE's."
         from embryo.microtasks import TASKS
         from embryo.squad import TASK
-        from embryo.transfer import GLUE_SIZES
+        from embryo.figures import GLUE_SIZES
         share = self.p.get("data", {}).get("world", {}).get("tasks", 1)
         return {t: {k: round(n*share) for k,(_,n) in d.items()} for t,d in TASKS.items()} if self.micro else GLUE_SIZES | {TASK: dict(train=130_319, dev=11_873)}
 
@@ -664,7 +664,7 @@ def embryo_figures(
     if not rows.is_file(): raise EmbryoError(f"{rows}: no such file; run the batch first (make run PROFILE={name}), or give --rows")
     if data: _add_trivial(rows, data, p)
     for result in [r for r,s in p.get("results", {}).items() if s.get("template")=="appendix"]:
-        run_node(Node(f"{result}/appendix", dict(rows=str(rows), runs=str(runs/"runs"), figures=str(root/"figures"/name), profile=name, settings=str(Path(p["path"]).resolve()), caption=p.get("caption", "")), [], [], runs/"runs"/result/"redrawn"))
+        run_node(Node(f"{result}/appendix", dict(rows=str(rows), figures=str(root/"figures"/name), profile=name, settings=str(Path(p["path"]).resolve()), caption=p.get("caption", "")), [], [], runs/"runs"/result/"redrawn"))
     print(f"figures: {root/'figures'/name}   to read: {runs/'appendix'}")
 
 # %% ../nbs/17_batch.ipynb #c046

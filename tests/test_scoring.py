@@ -244,8 +244,8 @@ def test_no_example_and_one_example(made):
     assert (one["value"], one["n"])==(1, 1) and one["stderr"]>0
     r = W.reconstruct(m, tok, sentences[:1]).query("metric=='accuracy' and task=='all-words'").iloc[0]
     assert r["n"]==sum(map(bool, sentences[0]["tags"])) and np.isnan(r["stderr"])        # one sentence: nothing is known about others
-    near = A.near_rows(np.full((1, 2, 2, 3), .25), 8).query("metric=='diagonal'")
-    assert (near["n"]==1).all() and near["stderr"].isna().all()
+    near = A.near_rows(np.full((1, 2, 2, 3), .25), 8).query("metric=='self'")
+    assert len(near) and (near["n"]==1).all() and near["stderr"].isna().all()
 
 # ---- n, standard error and a trivial predictor beside every metric -----------------------------------------------------
 
@@ -263,8 +263,8 @@ def rows_of(made, lab):
             "squad": pd.concat([S.finetune_squad((m, tok), questions, S.SquadConfig(steps=2, batch=4, max_length=48, bf16=False)), S.trivial_squad(questions)])}
 
 # evaluator -> scored metrics, and how their trivial predictor is found: a metric, a group or an evaluator
-TABLE = {"reconstruct": (["accuracy"], dict(metric="majority"), True), "mask_predict": (["accuracy"], dict(metric="majority"), True), "probe": (["micro_f1", "f1", "selectivity"], dict(group="majority"), True),
-         "attention": (["diagonal", "previous", "next"], dict(metric="floor"), False), "knowledge": (["p@1", "p@10", "mrr"], dict(metric="majority"), True),
+TABLE = {"reconstruct": (["accuracy"], dict(metric="majority"), True), "mask_predict": (["accuracy"], dict(metric="majority"), True), "probe": (["micro_f1", "f1"], dict(group="majority"), True),
+         "attention": (["near", "self", "previous", "next"], dict(metric="floor"), False), "knowledge": (["p@1", "p@10", "mrr"], dict(metric="majority"), True),
          "finetune": (["accuracy"], dict(evaluator="trivial"), True), "squad": (["exact", "f1", "mean"], dict(evaluator="trivial"), True)}
 
 def test_every_metric_has_n_stderr_ties_and_a_trivial_predictor(made, lab):
