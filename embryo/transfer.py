@@ -230,7 +230,7 @@ def plot_gain(
     said_overlap = bool(data["overlap"].notna().any())
     if said_overlap: keys.append(plt.Line2D([], [], color="C4", ls="-.", lw=1.4))
     fig.tight_layout()
-    said = ["gain over the untrained model", "score not different from a trivial predictor", "95% interval (seeds, examples)", "printed (110M parameters, one seed)"]+["word overlap, no model"]*said_overlap
+    said = ["gain over the untrained model", "score not told from the best predictor without a model", "95% interval (seeds, examples)", "printed (110M parameters, one seed)"]+["word overlap, no model"]*said_overlap
     fig.legend(keys, said, loc="lower center", bbox_to_anchor=(.5, 1), ncol=2 if cols>1 else 1, frameon=False, fontsize=9)
     return fig
 
