@@ -747,7 +747,7 @@ def in_a_sentence(
     return (f"After a stay of {m(b['nursery_tokens'])} million tokens in {b['nursery']}, a {FAMILY[b['family']]}{' of '+b['size'] if b['size'] else ''} comes to {b['level']:.2f} nats, for which {name} alone needs {m(b['tokens0'])} million tokens{on}, {m(abs(b['saved']))} million tokens {'earlier' if b['saved']>0 else 'later'} "
         f"({'no interval' if alone else '95% interval '+m(b['low'])+' to '+m(b['high'])}; {b['seeds']} and {b['seeds0']} seeds){'' if not alone and b['low']>0 else ': no saving is shown'}; with the nursery counted in that is {b['efficiency']:.0%} of all tokens{'' if alone else f' (delta method: {b.efficiency_low:.0%} to {b.efficiency_high:.0%})'}"
         f"{f'; the most of {rivals} arms, its interval not corrected for that' if rivals>1 else f'; {tried} L1s were tried at this size, one on this schedule' if tried>1 else ''}"
-        +"".join(f"; {x.size} (then {said(int(x.budget))}): {m(x.saved)} million ({'no interval' if pd.isna(x.low) else m(x.low)+' to '+m(x.high)}; {x.seeds} and {x.seeds0} seeds)" for x in larger.itertuples()))
+        +"".join(f"; {x.size} (then {said(int(x.budget))}; alone on {f'{said(int(x.budget0))} {_bare(x.setting0)}'.strip()}): {m(x.saved)} million ({'no interval' if pd.isna(x.low) else m(x.low)+' to '+m(x.high)}; {x.seeds} and {x.seeds0} seeds)" for x in larger.itertuples()))
 
 # %% ../nbs/16f_nursery_figures.ipynb #c056
 def against_each(
