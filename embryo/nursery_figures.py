@@ -689,15 +689,17 @@ def task_scores(
 def table_tasks(
     data:pd.DataFrame, # From `task_scores`
     trivial:pd.DataFrame, # From `trivial_seeds`
-)->pd.DataFrame: # For reading: chains, then the trivial predictors in brackets; * = above all of these
+)->pd.DataFrame: # For reading: chains, then the trivial predictors; * = above all of these
     "Scores on tasks, for reading."
     keys = ["first", "then", "setting", "seeds"]
     cell = [_ci(e.value, e.low, e.high, _nats)+"*"*e.above for e in data.itertuples()]
     d = data.assign(cell=cell, seeds=data.groupby("l1")["seeds"].transform("min").astype(str))
     t = over_seeds(trivial, by=("who", "task", "metric"))
     order = {who: i for i,who in enumerate(dict.fromkeys(TRIVIAL.values()))}
-    t = t.assign(cell=[_ci(e.value, *((e.low, e.high) if e.high-e.low>ALIKE else (math.nan,)*2), _nats) for e in t.itertuples()], rank=t["who"].map(order).fillna(len(order)))
-    t = t.sort_values(["rank", "who"]).assign(first=lambda x: "["+x["who"]+"]", then="", setting="", seeds="")
+    exact = t["high"]-t["low"]<=ALIKE                                                    # of one answer to all there is no error
+    t = t.assign(low=t["low"].mask(exact), high=t["high"].mask(exact), rank=t["who"].map(order).fillna(len(order)))
+    t = t.assign(cell=[_ci(e.value, e.low, e.high, _nats) for e in t.itertuples()])
+    t = t.sort_values(["rank", "who"]).assign(first="trivial: "+t["who"], then="", setting="", seeds="")
     wide = [x.pivot(index=keys, columns="task", values="cell").reindex(x[keys].drop_duplicates().apply(tuple, axis=1).tolist()).reset_index() for x in (d, t) if len(x)]
     out = pd.concat(wide, ignore_index=True).fillna("–")
     tasks = [k for k in P2_TASKS if k in out]+sorted(set(data["task"])-set(P2_TASKS))
