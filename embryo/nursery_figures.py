@@ -689,15 +689,17 @@ def task_scores(
 def table_tasks(
     data:pd.DataFrame, # From `task_scores`
     trivial:pd.DataFrame, # From `trivial_seeds`
-)->pd.DataFrame: # For reading: chains, then the trivial predictors in brackets; * = above all of these
+)->pd.DataFrame: # For reading: chains, then the trivial predictors; * = above all of these
     "Scores on tasks, for reading."
     keys = ["first", "then", "setting", "seeds"]
     cell = [_ci(e.value, e.low, e.high, _nats)+"*"*e.above for e in data.itertuples()]
     d = data.assign(cell=cell, seeds=data.groupby("l1")["seeds"].transform("min").astype(str))
     t = over_seeds(trivial, by=("who", "task", "metric"))
     order = {who: i for i,who in enumerate(dict.fromkeys(TRIVIAL.values()))}
-    t = t.assign(cell=[_ci(e.value, *((e.low, e.high) if e.high-e.low>ALIKE else (math.nan,)*2), _nats) for e in t.itertuples()], rank=t["who"].map(order).fillna(len(order)))
-    t = t.sort_values(["rank", "who"]).assign(first=lambda x: "["+x["who"]+"]", then="", setting="", seeds="")
+    exact = t["high"]-t["low"]<=ALIKE                                                    # of one answer to all there is no error
+    t = t.assign(low=t["low"].mask(exact), high=t["high"].mask(exact), rank=t["who"].map(order).fillna(len(order)))
+    t = t.assign(cell=[_ci(e.value, e.low, e.high, _nats) for e in t.itertuples()])
+    t = t.sort_values(["rank", "who"]).assign(first="trivial: "+t["who"], then="", setting="", seeds="")
     wide = [x.pivot(index=keys, columns="task", values="cell").reindex(x[keys].drop_duplicates().apply(tuple, axis=1).tolist()).reset_index() for x in (d, t) if len(x)]
     out = pd.concat(wide, ignore_index=True).fillna("–")
     tasks = [k for k in P2_TASKS if k in out]+sorted(set(data["task"])-set(P2_TASKS))
@@ -747,7 +749,7 @@ def in_a_sentence(
     return (f"After a stay of {m(b['nursery_tokens'])} million tokens in {b['nursery']}, a {FAMILY[b['family']]}{' of '+b['size'] if b['size'] else ''} comes to {b['level']:.2f} nats, for which {name} alone needs {m(b['tokens0'])} million tokens{on}, {m(abs(b['saved']))} million tokens {'earlier' if b['saved']>0 else 'later'} "
         f"({'no interval' if alone else '95% interval '+m(b['low'])+' to '+m(b['high'])}; {b['seeds']} and {b['seeds0']} seeds){'' if not alone and b['low']>0 else ': no saving is shown'}; with the nursery counted in that is {b['efficiency']:.0%} of all tokens{'' if alone else f' (delta method: {b.efficiency_low:.0%} to {b.efficiency_high:.0%})'}"
         f"{f'; the most of {rivals} arms, its interval not corrected for that' if rivals>1 else f'; {tried} L1s were tried at this size, one on this schedule' if tried>1 else ''}"
-        +"".join(f"; {x.size} (then {said(int(x.budget))}): {m(x.saved)} million ({'no interval' if pd.isna(x.low) else m(x.low)+' to '+m(x.high)}; {x.seeds} and {x.seeds0} seeds)" for x in larger.itertuples()))
+        +"".join(f"; {x.size} (then {said(int(x.budget))}; alone on {f'{said(int(x.budget0))} {_bare(x.setting0)}'.strip()}): {m(x.saved)} million ({'no interval' if pd.isna(x.low) else m(x.low)+' to '+m(x.high)}; {x.seeds} and {x.seeds0} seeds)" for x in larger.itertuples()))
 
 # %% ../nbs/16f_nursery_figures.ipynb #c056
 def against_each(

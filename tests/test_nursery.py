@@ -228,8 +228,8 @@ def test_a_score_is_marked_only_above_every_trivial_predictor(value, stderr, abo
     s = task_scores(more, "roberta").set_index(["l1", "task"])
     assert s.loc[nested, "above"]==above and (s.loc[(slice(None), "CoLA"), "above"]==said.loc[(slice(None), "CoLA"), "above"]).all()
     view = table_tasks(s.reset_index(), trivial_seeds(more, s.index.levels[1])).set_index("first")
-    assert view.index.tolist()[-4:]==["[majority or constant]", "[all-positive]", "[overlap, 1 feature]", "[overlap, 7 features]"]
-    assert view.loc["[overlap, 1 feature]", "STS-B"].startswith(f"{value:.2f}") and view.loc["[overlap, 1 feature]", "CoLA"]=="–"
+    assert view.index.tolist()[-4:]==["trivial: majority or constant", "trivial: all-positive", "trivial: overlap, 1 feature", "trivial: overlap, 7 features"]
+    assert view.loc["trivial: overlap, 1 feature", "STS-B"].startswith(f"{value:.2f}") and view.loc["trivial: overlap, 1 feature", "CoLA"]=="–"
 
 def test_what_english_makes_of_the_nursery_alone():
     "The model at the border was fine-tuned in three seeds; it stands in the table as what it is, and its difference has an interval."
