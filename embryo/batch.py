@@ -647,8 +647,9 @@ def _add_trivial(
     def config(task): return settings(FinetuneConfig, finetuning(profile, task), f"finetune.{task}")
     new = missing_trivial(have[~have["task"].str.startswith(TASK)], Path(data)/"glue", config)
     if len(new): write_rows(pd.concat([have, new], ignore_index=True), rows)
-    names = f": {', '.join(sorted(set(new['group'])))} of {', '.join(sorted(set(new['task'])))}" if len(new) else ", no trivial predictor was missing"
-    print(f"{rows}: {len(new)} rows added{names}")
+    predictors,tasks = (", ".join(sorted(set(new[k]))) for k in ("group", "task"))
+    said = f": {predictors} of {tasks}" if len(new) else ", no trivial predictor was missing"
+    print(f"{rows}: {len(new)} rows added{said}")
 
 @command
 def embryo_figures(

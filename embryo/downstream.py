@@ -154,7 +154,8 @@ def read_columns(
             f"{path}, line {first[0]}: {first[1]} fields, expected {len(header)}: {said}; "
             f"mend or delete such lines, or fetch the file again{more}"
         )
-    print(f"{path}: left out {broken} of {n:,} lines, which do not have {len(header)} fields; the first is line {first[0]}")
+    said = f"which do not have {len(header)} fields; the first is line {first[0]}"
+    print(f"{path}: left out {broken} of {n:,} lines, {said}")
 
 # %% ../nbs/15_downstream.ipynb #c023
 def read_tsv(
@@ -165,7 +166,10 @@ def read_tsv(
     columns = [task.text1, *([task.text2] if task.text2 else []), task.label]
     spare = BROKEN_SHARE if task.name in TASKS else 0.
     lines = read_columns(path, columns, task.header, spare)
-    out = [(texts[0].strip(), texts[1].strip() if task.text2 else None, read_label(label, task, where)) for where,(*texts,label) in lines]
+    out = []
+    for where,(*texts,label) in lines:
+        second = texts[1].strip() if task.text2 else None
+        out.append((texts[0].strip(), second, read_label(label, task, where)))
     if not out: raise EmbryoError(f"{path}: no examples; expected tab-separated lines with {', '.join(columns)}")
     return pd.DataFrame(out, columns=["text1", "text2", "label"])
 
@@ -383,8 +387,10 @@ def standard_error(
 )->float: # Above 0, except for a perfect correlation of scores
     "Standard error over examples: binomial for accuracy, bootstrap for the others."
     y,p,n,rng = np.asarray(y), decided(p), len(y), np.random.default_rng(seed)
-    if metric=="accuracy": return share_error(np.mean(y==p) if p.ndim<2 else p[np.arange(n), y].mean(), n) # the tied: as if drawn
-    if metric in ("f1", "matthews"): return cell_error(metric, np.bincount(2*y+p, minlength=4) if p.ndim<2 else confusion(y, p), draws, rng)
+    if metric=="accuracy": return share_error(measure(metric, y, p), n)                  # the tied: as if drawn
+    if metric in ("f1", "matthews"):
+        cells = np.bincount(2*y+p, minlength=4) if p.ndim<2 else confusion(y, p)
+        return cell_error(metric, cells, draws, rng)
     if np.ptp(y)==0 or np.ptp(p)==0: return unrelated_error(n)
     pick = rng.integers(0, n, (draws, n))
     y,p = y[pick],p[pick]
@@ -539,12 +545,12 @@ def rule_answers(
     x,y = np.asarray(x), np.asarray(y)
     if not task.labels:
         rule = make_pipeline(StandardScaler(), LinearRegression()).fit(x, y)
-        return {s: rule.predict(f).round(9) for s,f in asked.items()}                    # equal features, equal scores: also in the last digit
+        return {s: rule.predict(f).round(9) for s,f in asked.items()}                    # equal features, equal scores
     known,out = np.unique(y), {}
     rule = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x, y) if len(known)>1 else None
     for s,f in asked.items():
         sure = np.zeros((len(f), len(task.labels)))
-        sure[:,known] = rule.predict_proba(f).round(9) if rule else 1.                   # of one class only that can be said
+        sure[:,known] = rule.predict_proba(f).round(9) if rule else 1. # one class: nothing else is known
         out[s] = answers(sure, task)
     return out
 
@@ -560,7 +566,8 @@ def overlap_answers(
     x = {s: overlap_features(train if s=="train" else d, weights) for s,d in data.items()}
     def rule(columns): return rule_answers(x["train"][:,columns], y, {s: f[:,columns] for s,f in x.items()}, task)
     alone = [rule([k]) for k in range(len(OVERLAP))]
-    return {"overlap-1": max(alone, key=lambda said: measure(task.metric, y, said["train"])), "overlap-7": rule(slice(None))}
+    best = max(alone, key=lambda said: measure(task.metric, y, said["train"]))
+    return {"overlap-1": best, "overlap-7": rule(slice(None))}
 
 # %% ../nbs/15_downstream.ipynb #c125
 def constant_answers(
@@ -573,7 +580,8 @@ def constant_answers(
     else:
         count = np.bincount(train, minlength=len(task.labels))
         top = count==count.max()
-        says = {"majority": int(count.argmax()) if top.sum()==1 else top/top.sum()}      # of equally frequent classes each has its share
+        shares = top/top.sum() # of equally frequent classes each has its share
+        says = {"majority": int(count.argmax()) if top.sum()==1 else shares}
         if len(task.labels)==2: says["all-positive"] = 1
     return {group: {s: np.full((len(d), *np.shape(p)), p) for s,d in data.items()} for group,p in says.items()}
 
@@ -587,7 +595,9 @@ def trivial_rows(
     t = as_task(task, data)
     says = constant_answers(data, t) | (overlap_answers(data, t, config, seed) if t.text2 else {})
     labels = {s: d["label"].to_numpy() for s,d in data.items() if s!="train"}
-    rows = [r for group,said in says.items() for s,y in labels.items() for r in score_rows(t, y, said[s], split=s, group=group)]
+    rows = []
+    for group,said in says.items():
+        for s,y in labels.items(): rows += score_rows(t, y, said[s], split=s, group=group)
     return row_frame(rows, evaluator="trivial")
 
 # %% ../nbs/15_downstream.ipynb #c129
@@ -603,10 +613,11 @@ def missing_trivial(
     for task,of in tuned.groupby("task"):
         data = read_task(glue, task)
         for split,n in of[of["split"]!="train"].groupby("split")["n"].max().items():
-            if len(data.get(split, ()))!=n:
+            here = len(data.get(split, ()))
+            if here!=n:
                 raise EmbryoError(
-                    f"{Path(glue)/task}: {len(data.get(split, ())):,} examples in the split {split}, but the rows were scored on "
-                    f"{n:,}; give the folder of the data that the rows were made from"
+                    f"{Path(glue)/task}: {here:,} examples in the split {split}, but the rows were scored on {n:,}; "
+                    "give the folder of the data that the rows were made from"
                 )
         for seed in sorted(map(int, of["seed"].dropna().unique())):
             new = trivial_rows(data, task, config(task), seed)

@@ -19,7 +19,8 @@ from tqdm import tqdm
 from transformers import AutoModelForQuestionAnswering
 from .core import EmbryoError, device, has_bf16, load_json, read_lines, rng_for, seed_for, shown
 from .rows import mean_rows, row_frame
-from .downstream import FinetuneConfig, collate, encode, length_batches, load_body, lr_share, make_optimizer, plan, quiet, share_error
+from .downstream import FinetuneConfig, collate, encode, length_batches, load_body, lr_share, make_optimizer, plan, quiet
+from .downstream import share_error
 
 # %% ../nbs/15b_squad.ipynb #c006
 def field(

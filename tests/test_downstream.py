@@ -54,7 +54,8 @@ def test_own_task_in_every_function(tmp_path):
     assert (d.task.text2, d.task.labels, d.task.others)==("hypothesis", ("x", "y", "z"), ()) and as_task("Tri", d) is d.task
     assert d["dev"]["label"].tolist()==[1, 2]
     t = trivial_rows(d, "Tri")
-    assert set(t["group"])=={"majority", "overlap-1", "overlap-7"} and t[t["metric"]=="accuracy"]["value"].tolist()==[.5]*3   # all sentences alike: nothing but the majority can be said
+    assert set(t["group"])=={"majority", "overlap-1", "overlap-7"}
+    assert t[t["metric"]=="accuracy"]["value"].tolist()==[.5]*3                            # all sentences alike: only the majority can be said
     assert score_rows(d.task, [1, 2], [1, 1])[0]["task"]=="Tri"
     assert glue_metric(d.task).compute(predictions=[1, 1], references=[1, 2])=={"accuracy": .5}
     with pytest.raises(EmbryoError, match="unknown task 'Tri'"): score_rows("Tri", [1, 2], [1, 1])
@@ -97,19 +98,28 @@ def qqp(root, lines, torn, name="QQP"):
     good = ["1\t1\t2\twhat is it ?\twhat is that ?\t1", "2\t3\t4\twho is he ?\twhere is she ?\t0"]
     bad = ["3\t5\t6\ta question that", "goes on\tin another line\t1", "4\t7\t8\ta\tstray\ttab\t0"]
     body = [bad[n%3] if n in torn else good[n%2] for n in range(2, lines+1)]
-    return folder(root, name, "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", body, good, "" if name=="QQP" else 'label = "is_duplicate"')
+    toml = "" if name=="QQP" else 'label = "is_duplicate"'
+    return folder(root, name, "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", body, good, toml)
 
 def test_torn_lines_of_a_published_file(tmp_path, capsys):
     "A few are left out and told; the rest is read."
     d = read_task(qqp(tmp_path, 3000, (7, 8, 2999)), "QQP")
-    assert len(d["train"])==2996 and set(d["train"]["text1"])=={"what is it ?", "who is he ?"} and d["train"]["label"].mean()==pytest.approx(.5, abs=.01)
-    said = capsys.readouterr().out
-    assert said==f"{tmp_path/'QQP/train.tsv'}: left out 3 of 3,000 lines, which do not have 6 fields; the first is line 7\n"
+    assert len(d["train"])==2996 and set(d["train"]["text1"])=={"what is it ?", "who is he ?"}
+    said = capsys.readouterr().out.removeprefix(str(tmp_path))
+    assert said=="/QQP/train.tsv: left out 3 of 3,000 lines, which do not have 6 fields; the first is line 7\n"
 
-@pytest.mark.parametrize("lines,torn,name,words", [(3000, (7, 8, 9, 2999), "QQP", "(4 of 3,000 lines are like this; at most 0.1% are left out)"), (999, (999,), "QQP", "(1 of 999 lines"), (3, (2,), "QQP", "(1 of 3 lines"), (3000, (7,), "Mine", "mend or delete")])
+TOO_MANY = [
+    (3000, (7, 8, 9, 2999), "QQP", "(4 of 3,000 lines are like this; at most 0.1% are left out)"),
+    (999, (999,), "QQP", "(1 of 999 lines"),
+    (3, (2,), "QQP", "(1 of 3 lines"),
+    (3000, (7,), "Mine", "mend or delete"),
+]
+
+@pytest.mark.parametrize("lines,torn,name,words", TOO_MANY)
 def test_torn_lines_that_are_refused(tmp_path, capsys, lines, torn, name, words):
     "Too many; one in a small file; one in a file of one's own, which can be mended."
-    with pytest.raises(EmbryoError, match=f"{name}/train.tsv, line {torn[0]}: [347] fields, expected 6: id, qid1") as e: read_task(qqp(tmp_path, lines, torn, name), name)
+    where = f"{name}/train.tsv, line {torn[0]}: [347] fields, expected 6: id, qid1"
+    with pytest.raises(EmbryoError, match=where) as e: read_task(qqp(tmp_path, lines, torn, name), name)
     assert words in str(e.value) and "\n" not in str(e.value) and capsys.readouterr().out==""
 
 def test_refused_on_the_command_line(run, lab, tmp_path):
