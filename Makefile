@@ -17,7 +17,7 @@ plan: setup
 	$(BIN)/embryo_plan --profile $(PROFILE) --data "$(DATA)"
 
 figures: setup
-	$(BIN)/embryo_figures --profile $(PROFILE)
+	$(BIN)/embryo_figures --profile $(PROFILE) --data "$(DATA)"
 
 test: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 1200 $(BIN)/nbdev_test --n_workers 2

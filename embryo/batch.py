@@ -761,5 +761,6 @@ def embryo_finetune(
     d = read_task(glue, task)
     check_config(checkpoint)
     length = max_length or min(128, positions(AutoConfig.from_pretrained(checkpoint, trust_remote_code=False)))
-    rows = [finetune(checkpoint, task, d, FinetuneConfig(epochs=epochs, lr=lr, max_length=length), seed=seed, progress=True), trivial_rows(d, task)]
+    config = FinetuneConfig(epochs=epochs, lr=lr, max_length=length)
+    rows = [finetune(checkpoint, task, d, config, seed=seed, progress=True), trivial_rows(d, task, config, seed).assign(seed=seed)]
     print(write_rows(pd.concat(rows), out))

@@ -31,6 +31,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from transformers.utils import logging as hf_logging
 from .core import EmbryoError, choose, device, has_bf16, read_lines, rng_for, seed_for, shown
 from .models import check_config, hidden_at
+from .printed import printed_finetuning
 from .rows import row_frame
 from .tokenize import open_tokenizer
 
@@ -449,15 +450,7 @@ class FinetuneConfig:
         if self.bf16 not in ("auto", True, False): raise EmbryoError(f"FinetuneConfig: bf16={self.bf16!r}; accepted: 'auto', True, False")
 
 # %% ../nbs/15_downstream.ipynb #c063
-PAPER = {paper: {task: FinetuneConfig(lr=lr, batch=batch, steps=steps, warmup=warmup, max_length=length) for task,lr,batch,steps,warmup in [
-    ("CoLA",  1e-5,  16,  5336,  320),
-    ("STS-B", 2e-5,  16,  3598,  214),
-    ("SST-2", 1e-5,  32, 20935, 1256),
-    ("MNLI",  3e-5, 128, 10000, 1000),
-    ("QNLI",  1e-5,  32, 33112, 1986),
-    ("QQP",   5e-5, 128, 14000, 1000),
-    ("RTE",   3e-5,  32,   800,  200),
-    ("MRPC",  2e-5,  32,   800,  200)]} for paper,length in (("p1", 512), ("p2", 128))} # P1 table 7, P2 table 5
+PAPER = {paper: {task: FinetuneConfig(**values) for task,values in printed_finetuning(paper).items() if task in TASKS} for paper in ("p1", "p2")} # P1 table 7, P2 table 5
 
 # %% ../nbs/15_downstream.ipynb #c065
 def plan(

@@ -61,7 +61,8 @@ def save_table(
     with atomic(folder/f"{name}.md") as f: f.write_text(f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n{plain(note)}\n")
     marks = {"&":r"\&", "%":r"\%", "_":r"\_", "#":r"\#", "$":r"\$", "{":r"\{", "}":r"\}", "\\":r"\textbackslash{}", "^":r"\textasciicircum{}", "~":r"\textasciitilde{}", "\n":" ", "±":r"$\pm$", "°":r"$^\circ$", "–":"--"}
     esc = lambda s: "".join(marks.get(c, c) for c in str(s))
-    body = "\n".join(" & ".join(map(esc, r))+r" \\" for r in view.itertuples(index=False))
+    line = lambda r: " & ".join(map(esc, r))+r" \\"
+    body = "\n".join("{}"*line(r).startswith("[")+line(r) for r in view.itertuples(index=False))       # a bracket behind \\ would be read as a length
     with atomic(folder/f"{name}.tex") as f: f.write_text(f"\\begin{{table}}\n\\begin{{tabular}}{{l{'r'*(view.shape[1]-1)}}}\n{' & '.join(map(esc, view))} \\\\ \\hline\n{body}\n\\end{{tabular}}\n\\caption{{{esc(note)}}}\n\\end{{table}}\n")
     return view
 

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 from transformers import AutoModelForQuestionAnswering
 from .core import EmbryoError, device, has_bf16, load_json, read_lines, rng_for, seed_for, shown
+from .printed import printed_finetuning
 from .rows import mean_rows, row_frame
 from .downstream import FinetuneConfig, collate, encode, length_batches, load_body, lr_share, make_optimizer, plan, quiet
 from .downstream import share_error
@@ -179,7 +180,7 @@ class SquadConfig(FinetuneConfig):
         if self.max_query+self.doc_stride+4>self.max_length: raise EmbryoError(f"SquadConfig: max_query={self.max_query} and doc_stride={self.doc_stride} do not fit into max_length={self.max_length} with 4 specials; windows would leave pieces out")
 
 # %% ../nbs/15b_squad.ipynb #c027
-PAPER_SQUAD = SquadConfig(lr=3e-5, batch=48, steps=8144, warmup=814, max_length=512) # P1 table 7
+PAPER_SQUAD = SquadConfig(**printed_finetuning("p1")[TASK]) # P1 table 7
 
 # %% ../nbs/15b_squad.ipynb #c030
 def pair_template(

@@ -224,7 +224,7 @@ def test_seed_and_folder(name, tmp_path):
 # ---- closed forms ----
 
 def test_closed_forms():
-    "PROTOCOL, 1.3: empty stack 1/6, mean depth 2.5, 60% adjacent partners, mean distance 5, 4.8% orphans in lines of 80-124."
+    "Long-run facts at p = 0.4: empty stack 1/6, mean depth 2.5, 60% adjacent partners, mean distance 5, 4.8% orphans in lines of 80-124."
     s = nesting_statistics(3_000_000, seed=1)
     for k,v,digits in (("empty", 1/6, 0), ("depth", 2.5, 0), ("opens", .5, 0), ("adjacent", .6, 0), ("distance", 5, 0), ("orphan", .048, 5e-4)):
         m,se = s[k]

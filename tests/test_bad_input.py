@@ -24,12 +24,15 @@ def test_finetune_a_checkpoint_with_few_positions(run, lab, tmp_path):
     assert code==0 and (tmp_path/"rows.csv").is_file(), err
 
 def test_data_folder_without_what_the_profile_reads(run, tmp_path):
-    for d in ("wiki_en", "books_en"): (tmp_path/"d"/d).mkdir(parents=True); (tmp_path/"d"/d/"a.txt").write_text("one\n"); (tmp_path/"d"/d/"a-heldout.txt").write_text("two\n")
+    for f in ("wiki_en/enwiki-2014-00.txt", "wiki_en/enwiki-2021-heldout-00.txt", "books_en/books-00.txt"):
+        (tmp_path/"d"/f).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path/"d"/f).write_text("one\n")
     refused(run("embryo_plan", "--profile", "open", "--data", tmp_path/"d"), "no such file", "probing_gum")
 
 def test_empty_folder_and_empty_corpus(run, tmp_path, lab):
     (tmp_path/"d"/"wiki_en").mkdir(parents=True); (tmp_path/"d"/"books_en").mkdir()
-    refused(run("embryo_plan", "--profile", "open", "--data", tmp_path/"d"), "no train text in wiki_en, books_en", ".txt")
+    refused(run("embryo_plan", "--profile", "day", "--data", tmp_path/"d"), "no train text in wiki_en, books_en", ".txt")
+    refused(run("embryo_plan", "--profile", "open", "--data", tmp_path/"d"), "wiki_en/enwiki-2014-0*: no such folder, and no text file of this name or pattern", "wiki_en has no text")
     from embryo.corpora import english_tokenizer
     (tmp_path/"d"/"wiki_en"/"a.txt").write_text("\n\n")
     with pytest.raises(EmbryoError, match="no text at all"): english_tokenizer(tmp_path/"d", tmp_path/"c", folders=["wiki_en", "books_en"])

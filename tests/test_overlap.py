@@ -237,7 +237,7 @@ DATA = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="set EMBRYO_DATA to a data folder in the layout of README.md")
 def test_what_overlap_scores_on_glue():
-    "PROTOCOL, finding 7, within what words and features leave open."
+    "Scores of an independent implementation, within what words and features leave open."
     for task,want in {"STS-B": .760, "QNLI": .741, "QQP": .545, "MRPC": .818, "RTE": .592, "MNLI": .483}.items():
         r = D.trivial_rows(D.read_task(DATA/"glue", task), task).query("split=='dev'")
         assert abs(scores(r, D.TASKS[task].metric)["overlap-7"]-want)<.015, task

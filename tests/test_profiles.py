@@ -70,7 +70,7 @@ def test_paper_has_table_5(plan):
             assert (c.lr, c.batch, c.steps, c.warmup)==printed, task
             assert (c.max_length, c.model_dropout, c.classifier_dropout, c.max_train)==(128, 0, .1, 0), task
     d = table5(read_profile("paper"))[0]
-    d = d[d["setting"]!="passes"]
+    d = d[(d["setting"]!="passes") & (d["task"]!="SQuAD2.0")]                                 # printed there, not used in this paper
     assert (d["paper"]==d["ours"]).all()
     assert {t: tuple(g.set_index("setting").loc[["learning rate", "batch", "updates", "warm-up"], "ours"]) for t,g in d.groupby("task")}==TABLE5
 
