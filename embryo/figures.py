@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from scipy.stats import norm
 from .core import EmbryoError, atomic, provenance
-from .rows import honest_errors, over_seeds, reach, rescale
+from .rows import CORRELATIONS, honest_errors, over_seeds, reach, rescale
 from .printed import P1_TABLE3, P1_TABLE4, P2_TABLE1, P2_TABLE6, P2_TASKS, printed_score
 from .transplant import ARM
 from .downstream import TASKS
@@ -188,14 +188,15 @@ def trivial_scores(
 
 def trivial_levels(
     rows:pd.DataFrame, # All rows
-)->pd.DataFrame: # One line a task: task, trivial, trivial_stderr, predictor (the best of all), blind (the best that reads nothing), overlap, overlap_stderr (the best that reads shared words; NaN for single sentences)
+)->pd.DataFrame: # One line a task: task, trivial, trivial_stderr (0 for the correlation of a constant, which no sample changes), predictor (the best of all), blind (the best that reads nothing), overlap, overlap_stderr (the best that reads shared words; NaN for single sentences)
     "The level of each task, by its best predictor."
     out = []
     for task,g in trivial_scores(rows).groupby("task"):
         best = g.loc[g["value"].idxmax()]
+        known = best["metric"] in CORRELATIONS and best["value"]==0                          # a constant: 0 in whatever sample, by definition
         reads = g["predictor"].isin(OVERLAP)
         pair = g[reads].nlargest(1, "value")
-        out.append(dict(task=task, trivial=best["value"], trivial_stderr=best["stderr"], predictor=best["predictor"], blind=g.loc[~reads, "value"].max(),
+        out.append(dict(task=task, trivial=best["value"], trivial_stderr=0. if known else best["stderr"], predictor=best["predictor"], blind=g.loc[~reads, "value"].max(),
                         overlap=pair["value"].max(), overlap_stderr=pair["stderr"].max()))
     numbers = ["trivial", "trivial_stderr", "blind", "overlap", "overlap_stderr"]
     return pd.DataFrame(out, columns=["task", *numbers, "predictor"]).astype(dict.fromkeys(numbers, float))
