@@ -59,6 +59,24 @@ def test_executed_appendix_is_its_template(done):
     code = lambda p: ["".join(c["source"]) for c in cells(p) if c["cell_type"]=="code" and "injected-parameters" not in c["metadata"].get("tags", [])]
     assert code(done)==code(ROOT/"nbs/appendix"/done.name)
 
+def outputs(p):
+    "All text that a notebook printed or showed."
+    found = [o for c in cells(p) for o in c.get("outputs", [])]
+    return "\n".join("".join(o.get("text", o.get("data", {}).get("text/plain", ""))) for o in found)
+
+@pytest.mark.parametrize("done", COMMITTED, ids=lambda p: f"{p.parts[-3]}-{p.stem}")
+def test_executed_appendix_has_all_that_is_committed(done):
+    "Every committed figure and table was drawn by the committed notebook, all at one revision, with nothing uncommitted."
+    from PIL import Image
+    text,prefix = outputs(done), done.stem.split("_")[0]
+    revision = re.search(r"'git': '(\w+\+?)'", text)[1]
+    folder = ROOT/"figures"/done.parts[-3]
+    tracked = subprocess.run(["git", "ls-files", str(folder)], capture_output=True, text=True, cwd=ROOT, check=True).stdout.split()
+    mine = [ROOT/f for f in tracked if Path(f).name.startswith(prefix+"_")]
+    assert {f.stem for f in mine}==set(re.search("drawn: (.*)", text)[1].split())
+    stamps = {f.name: Image.open(f).text["Software"] for f in mine if f.suffix==".png"} | {f.name: re.search(r"\[(embryo \w+\+?)\]", f.read_text())[1] for f in mine if f.suffix==".md"}
+    assert set(stamps.values())=={f"embryo {revision}"} and not revision.endswith("+"), stamps
+
 def test_readme_in_step():
     "README.md is index.ipynb."
     made = subprocess.run([sys.executable, "-m", "nbconvert", "--to", "markdown", "--log-level", "ERROR", "--stdout", str(ROOT/"nbs"/"index.ipynb")], capture_output=True, text=True, check=True).stdout
