@@ -26,7 +26,7 @@ def row_frame(
     df = pd.DataFrame(records).assign(**constants)
     if unknown := set(df)-set(COLUMNS): raise EmbryoError(f"row_frame: no such columns: {shown(', '.join(sorted(map(str, unknown))), 200, quotes=False)}; rows have {', '.join(COLUMNS)}")
     df = df.reindex(columns=list(COLUMNS))
-    df["mode"] = df["mode"].fillna("corrected")
+    df["mode"] = df["mode"].astype("object").fillna("corrected")
     for c,t in COLUMNS.items(): df[c] = df[c].astype("object").where(df[c].notna(), "").astype(str) if t=="str" else df[c].astype(t)
     return df
 
