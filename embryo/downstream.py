@@ -6,12 +6,12 @@
 __all__ = ['METRICS', 'YES', 'TASKS', 'NUMBER', 'BROKEN_SHARE', 'SENTENCES', 'PAPER', 'OVERLAP', 'AFTER_INTERMEDIATE',
            'correlation', 'matthews', 'Task', 'check_task', 'read_label', 'read_columns', 'read_tsv', 'split_files',
            'infer_task', 'read_task_toml', 'find_task', 'Splits', 'read_task', 'as_task', 'cell_scores', 'answers',
-           'decided', 'confusion', 'measure', 'tie_rate', 'row_correlations', 'share_error', 'unrelated_error',
-           'cell_error', 'standard_error', 'score_rows', 'glue_metric', 'FinetuneConfig', 'plan', 'lr_share', 'drawn',
-           'words', 'word_weights', 'overlap_features', 'rule_answers', 'overlap_answers', 'constant_answers',
-           'trivial_rows', 'missing_trivial', 'positions', 'encode', 'length_batches', 'padding_share', 'collate',
-           'quiet', 'load_body', 'new_classifier', 'first_logits', 'make_optimizer', 'predict_logits', 'predict',
-           'example_loss', 'training_steps', 'finetune']
+           'decided', 'confusion', 'measure', 'tie_rate', 'row_correlations', 'unrelated_error', 'cell_error',
+           'standard_error', 'score_rows', 'glue_metric', 'FinetuneConfig', 'plan', 'lr_share', 'drawn', 'words',
+           'word_weights', 'overlap_features', 'rule_answers', 'overlap_answers', 'constant_answers', 'trivial_rows',
+           'missing_trivial', 'positions', 'encode', 'length_batches', 'padding_share', 'collate', 'quiet', 'load_body',
+           'new_classifier', 'first_logits', 'make_optimizer', 'predict_logits', 'predict', 'example_loss',
+           'training_steps', 'finetune']
 
 # %% ../nbs/15_downstream.ipynb #c002
 import copy, fnmatch, functools, math, re, tomllib, warnings
@@ -32,7 +32,7 @@ from transformers.utils import logging as hf_logging
 from .core import EmbryoError, choose, device, has_bf16, read_lines, rng_for, seed_for, shown
 from .models import check_config, hidden_at
 from .printed import printed_finetuning
-from .rows import row_frame
+from .rows import row_frame, share_error
 from .tokenize import open_tokenizer
 
 # %% ../nbs/15_downstream.ipynb #c005
@@ -345,16 +345,6 @@ def row_correlations(
     return np.divide((y*p).sum(1), norm, out=np.zeros_like(norm), where=norm>1e-12)
 
 # %% ../nbs/15_downstream.ipynb #c049
-def share_error(
-    share:float, # Share of examples, in [0, 1]
-    n:int, # Examples
-)->float:
-    "Binomial standard error; of none or all, that of two successes and two failures more (Agresti and Coull 1998)."
-    if share in (0, 1):
-        share = (n*share+2)/(n+4)
-        n = n+4
-    return float(np.sqrt(share*(1-share)/n))
-
 def unrelated_error(
     n:int, # Examples
 )->float: # 1 for a single example

@@ -32,12 +32,14 @@ def row_frame(
 
 # %% ../nbs/06_rows.ipynb #c010
 def share_error(
+    share, # Of examples, in [0, 1]; or a difference of two shares that is 0, 1 or -1
     n, # Examples, or clusters of them
-    value, # 0, or 1 (-1, for a difference of two shares)
-)->float: # Standard error
-    "The error of a share that is 0 or 1: two successes and two failures are added (Agresti and Coull, 1998)."
-    p = 2/(np.asarray(n, float)+4)
-    return np.sqrt(p*(1-p)/(np.asarray(n, float)+4))*np.ones_like(value, dtype=float)
+): # Standard error, of the shape of the two
+    "Binomial standard error; of none or all, that of two successes and two failures more (Agresti and Coull, 1998)."
+    p,n = np.clip(np.abs(np.asarray(share, float)), 0, 1), np.asarray(n, float)
+    edge = (p==0) | (p==1)
+    p = np.where(edge, (n*p+2)/(n+4), p)
+    return np.sqrt(p*(1-p)/(n+4*edge))[()]
 
 def mean_rows(
     df:pd.DataFrame, # One line an example, with columns `value` and, if examples are clustered, `cluster`
@@ -57,7 +59,7 @@ def mean_rows(
     stretch = student_t.ppf(.975, np.maximum(equal-1, 1))/norm.ppf(.975)
     error = np.sqrt(squares["sum"].to_numpy()*clusters/np.maximum(clusters-1, 1))/out["n"].to_numpy()*stretch
     alike = (g["value"].min()==g["value"].max()).to_numpy() & out["value"].isin([-1, 0, 1]).to_numpy()
-    error = np.where(alike, share_error(clusters, out["value"]), error)
+    error = np.where(alike, share_error(out["value"], clusters), error)
     out["stderr"] = np.where(clusters>1, error, np.nan)
     return out.reset_index()
 
@@ -142,7 +144,7 @@ def honest_errors(
     none = (e<1e-9) & (n>1)
     constant = none & (v.abs()<1e-9) & df["metric"].isin(CORRELATIONS)
     share = none & v.isin([0, 1]) & ~df["metric"].isin(CORRELATIONS)
-    return e.mask(constant, (n-1)**-.5).mask(share, share_error(n, v))
+    return e.mask(constant, (n-1)**-.5).mask(share, share_error(v, n))
 
 def over_seeds(
     df:pd.DataFrame, # Rows of one or more cells

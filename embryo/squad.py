@@ -19,9 +19,8 @@ from tqdm import tqdm
 from transformers import AutoModelForQuestionAnswering
 from .core import EmbryoError, device, has_bf16, load_json, read_lines, rng_for, seed_for, shown
 from .printed import printed_finetuning
-from .rows import mean_rows, row_frame
+from .rows import mean_rows, row_frame, share_error
 from .downstream import FinetuneConfig, collate, encode, length_batches, load_body, lr_share, make_optimizer, plan, quiet
-from .downstream import share_error
 
 # %% ../nbs/15b_squad.ipynb #c006
 def field(
@@ -137,8 +136,7 @@ def squad_rows(
     has = df["answers"].map(bool).to_numpy()
     out = [mean_rows(part.melt(var_name="metric"), ["metric"]).assign(task=task) for task,part in ((TASK, s), (f"{TASK}-HasAns", s[has]), (f"{TASK}-NoAns", s[~has])) if len(part)]
     rows = pd.concat(out, ignore_index=True)
-    alike = rows["value"].isin([0., 1.]) | rows["stderr"].eq(0)
-    rows.loc[alike, "stderr"] = [share_error(v, n) for v,n in zip(rows.loc[alike, "value"], rows.loc[alike, "n"])]
+    rows["stderr"] = rows["stderr"].where(rows["stderr"]!=0, share_error(rows["value"], rows["n"]))   # all tied: as if drawn
     return row_frame(rows, **constants)
 
 # %% ../nbs/15b_squad.ipynb #c020

@@ -166,7 +166,7 @@ def test_squad_without_variation():
     r = S.squad_rows(df, [""]*50).set_index(["task", "metric"])["stderr"]
     for m in ("exact", "f1", "mean"):
         assert (r["SQuAD2.0-HasAns", m], r["SQuAD2.0-NoAns", m])==(D.share_error(0, 30), D.share_error(1, 20))
-        assert r["SQuAD2.0", m]==pytest.approx((.4*.6/49)**.5)
+        assert r["SQuAD2.0", m]==pytest.approx((.4*.6/49)**.5, rel=.03)                       # and a little more, for fifty questions
     coin = S.squad_rows(df, ["red"]*50, [""]*50, [True]*50).set_index(["task", "metric"])["stderr"]
     assert coin["SQuAD2.0", "exact"]==D.share_error(.5, 50) and coin["SQuAD2.0", "tie_rate"]==D.share_error(1, 50)
 
