@@ -444,6 +444,7 @@ def plot_average(
             c,x = FAMILY_HUES.get(family, "C4"), e["step"].astype(float)
             ax.plot(x, 100*e["value"], color=c, ls=ls, lw=1.6, marker=".", ms=4, alpha=.9, label=f"{FAMILY.get(family, family)}, {said} ({e['tasks'].iloc[0]:.0f} task{'s' if e['tasks'].iloc[0]>1 else ''})")
             ax.fill_between(x, 100*e["low"], 100*e["high"], color=c, alpha=.12, lw=0)
+            if len(e)==1: ax.vlines(x, 100*e["low"], 100*e["high"], color=c, alpha=.4, lw=2)
             b = e[e["best"]]
             ax.plot(b["step"], 100*b["value"], "x", color=c, ms=9, mew=2)
     level = data[data["step"].isna()].drop_duplicates(["mode", "of"])
@@ -474,6 +475,7 @@ def plot_tasks(
             ax.plot(x, 100*d["value"], color=COLORS[t], ls=ls, lw=1.5, alpha=alpha, marker="." if len(d)<12 else None, ms=5)
             if mode=="corrected":
                 ax.fill_between(x, 100*d["low"], 100*d["high"], color=COLORS[t], alpha=.1, lw=0)
+                if len(d)==1: ax.vlines(x, 100*d["low"], 100*d["high"], color=COLORS[t], alpha=.4, lw=2)      # a band has no width there
                 handles.append(key(f"{t} ({SAID[d['metric'].iloc[0]]}, n = {d['n'].max():,.0f})", color=COLORS[t], lw=1.8))
             else: after.append(t)
             b = d[d["best"]]
@@ -801,7 +803,7 @@ def caption(
         some = drawn.groupby(["family", "mode", "task"])["best"].any()
         if some.any(): parts.append("The marked best checkpoint is the best of many on the same data, and by that too good.")
         if not some.all(): parts.append("No best checkpoint is marked on a line that is nowhere above its first point, or whose best interval is not above the best predictor without a model, word overlap included.")
-        if (data["mode"]=="overlap").any(): parts.append("Dotted at the edge (dashed for a mean): a linear rule on seven features of the words that two sentences share.")
+        if (data["mode"]=="overlap").any(): parts.append("Dotted at the edge (dashed for a mean): a linear rule on the words that two sentences share, the better of one feature and seven.")
     if "scale" in d and len(gone := not_rescaled(d)): parts.append(f"Not in the left panel, for a last value not surely above 0: {', '.join(gone)}.")
     if absent: parts.append(f"Not measured here: {', '.join(names.get(a, a) for a in absent)}.")
     return " ".join(p for p in parts if p)
