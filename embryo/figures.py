@@ -242,7 +242,7 @@ def data_sizes(
 def data_marks(
     rows:pd.DataFrame, # All rows
     family:str="roberta", # Which models
-)->dict: # {task: "", "†" (fewer training examples than GLUE has), "‡" (other development examples) or both}
+)->dict: # {task: "", "†" (another number of training examples than GLUE has), "‡" (other development examples) or both}
     "Which tasks are not quite GLUE's."
     out = {}
     for task,sizes in data_sizes(rows, family).items():
@@ -261,7 +261,7 @@ def marks_note(
     def said(task, split): return f"{task} {sizes[task][split]:,} of {GLUE_SIZES[task][split]:,}"
     fewer = [said(t, "train") for t in P2_TASKS if MARKS["train"] in marks.get(t, "")]
     other = [f"{said(t, s)}{' (mismatched)'*(s=='dev-mm')}" for t in P2_TASKS if MARKS["dev"] in marks.get(t, "") for s in ("dev", "dev-mm") if s in sizes[t] and sizes[t][s]!=GLUE_SIZES[t][s]]
-    parts = [f"† trained on fewer examples than GLUE has ({', '.join(fewer)})"]*bool(fewer)+[f"‡ scored on other or fewer development examples than GLUE's ({', '.join(other)})"]*bool(other)
+    parts = [f"† trained on another number of examples than GLUE has ({', '.join(fewer)})"]*bool(fewer)+[f"‡ scored on other development examples than GLUE's, or on a part of them ({', '.join(other)})"]*bool(other)
     return "; ".join(parts)+". "*bool(parts)
 
 # %% ../nbs/16_figures.ipynb #c028g
