@@ -682,9 +682,7 @@ def task_scores(
         each = [contrast(pd.concat([mine, g]), "who", "", who).iloc[0] for who,g in others.groupby("who")]
         rival = min(each, key=lambda c: c["difference"], default=dict(b="", difference=math.nan, low=math.nan, high=math.nan))
         out.append(dict(rival=rival["b"], apart=rival["difference"], apart_low=rival["low"], apart_high=rival["high"], above=bool(each) and all(c["low"]>0 for c in each), **_task_name(e.l1, target)))
-    d = d.assign(**pd.DataFrame(out, index=d.index))
-    flat = d["high"]-d["low"]<=ALIKE                                                     # equal in all seeds and without an error over examples: no interval
-    return d.assign(low=d["low"].mask(flat), high=d["high"].mask(flat))
+    return d.assign(**pd.DataFrame(out, index=d.index))
 
 def table_tasks(
     data:pd.DataFrame, # From `task_scores`
