@@ -153,7 +153,7 @@ class Batch:
 def start(stage, out, operation=0, log=None): return (Batch if stage=="batch" else Forked)(stage, out, operation, log)
 
 # ---- what a run leaves --------------------------------------------------------------------------------------------------------------------------------------
-TIMES = ("wall_s", "seconds", "cpu_s", "provenance", "key", "seal", "files", "figures")  # what may differ between two runs: times, and names of folders
+TIMES = ("wall_s", "seconds", "cpu_s", "provenance", "git", "key", "seal", "files", "figures")  # what may differ between two runs: times, the revision, and names of folders
 def plain(d): return {k: plain(v) for k,v in d.items() if k not in TIMES} if isinstance(d, dict) else [plain(x) for x in d] if isinstance(d, list) else d
 
 def content(f, out):
