@@ -1,8 +1,8 @@
-# The batch as Snakemake sees it: one rule, because the graph itself comes from the profile (embryo.batch.Plan).
+# The batch as Snakemake sees it: one rule, because the graph itself comes from the profile (embryo.batch.plan).
 # `make run` and `embryo_run` call this; to use a cluster:  embryo_run --options "--executor slurm --jobs 20"
 import os, sys
-from embryo.batch import Plan
-from embryo.core import EmbryoError
+from embryo.batch.plan import Plan
+from embryo.ground.errors import EmbryoError
 
 try: PLAN = Plan(os.environ.get("EMBRYO_PROFILE", "micro"), os.environ.get("EMBRYO_DATA", ""))  # as environment variables, so that jobs see the same
 except EmbryoError as e: sys.exit(f"Snakefile: {e}")
@@ -21,4 +21,4 @@ rule node:
     resources: mem_mb=lambda w: PLAN.nodes[w.node].cost["memory_mb"], runtime=lambda w: max(10, int(PLAN.nodes[w.node].cost["seconds"]/20))
     wildcard_constraints: node=r"[^/]+/[^/]+"
     message: "{wildcards.node}"
-    shell: """{sys.executable:q} -c "from embryo.warm import main; main()" embryo.batch:run_one {PLAN_FILE:q} {wildcards.node:q}"""
+    shell: """{sys.executable:q} -c "from embryo.batch.worker import main; main()" embryo.batch.run:run_one {PLAN_FILE:q} {wildcards.node:q}"""

@@ -1,28 +1,55 @@
 """Crashes and full disks, in short (a long form by --long): see crash.py and full_disk.py for what is done and what is asserted."""
+
 import os, shutil, subprocess, sys
 from pathlib import Path
 import pytest
 import crash
 
 HERE = Path(__file__).resolve().parent
-SHORT = dict(corpus=2, pretrain=3, checkpoint=14, chain=4, examine=2, finetune=2)                  # the whole batch is killed in test_batch.py
+# the whole batch is killed in test_batch.py
+SHORT = dict(corpus=2, pretrain=3, checkpoint=14, chain=4, examine=2, finetune=2)
+
 
 @pytest.fixture(scope="module")
-def laboratory(tmp_path_factory): return crash.Lab(tmp_path_factory.mktemp("crash")/"lab")
+def laboratory(tmp_path_factory):
+    return crash.Lab(tmp_path_factory.mktemp("crash") / "lab")
+
 
 @pytest.mark.parametrize("stage", SHORT)
 def test_killed(laboratory, stage, long):
     "SIGKILL, SIGTERM and Ctrl-C at random moments and file operations."
-    for signals in (("KILL",), ("TERM", "INT")): print(crash.table([crash.harness(laboratory, stage, 100 if long else SHORT[stage] if signals==("KILL",) else 2, signals=signals)]))
+    for signals in (("KILL",), ("TERM", "INT")):
+        print(
+            crash.table(
+                [
+                    crash.harness(
+                        laboratory, stage, 100 if long else SHORT[stage] if signals == ("KILL",) else 2, signals=signals
+                    )
+                ]
+            )
+        )
+
 
 def test_the_batch_killed(laboratory, long):
-    if not long: pytest.skip("the whole batch is killed a hundred times in the long form (--long); once in test_batch.py")
-    for signals,kills in ((("KILL",), 100), (("TERM", "INT"), 20)): print(crash.table([crash.harness(laboratory, "batch", kills, signals=signals)]))
+    if not long:
+        pytest.skip("the whole batch is killed a hundred times in the long form (--long); once in test_batch.py")
+    for signals, kills in ((("KILL",), 100), (("TERM", "INT"), 20)):
+        print(crash.table([crash.harness(laboratory, "batch", kills, signals=signals)]))
+
 
 def test_full_disk_and_read_only(long):
     "Every stage on a tmpfs that is too small, then read-only, then large enough."
-    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/tmp"], capture_output=True).returncode: pytest.skip("no mount namespace here (unshare -rm): a small disk cannot be made")
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/tmp"], capture_output=True).returncode
+    ):
+        pytest.skip("no mount namespace here (unshare -rm): a small disk cannot be made")
     args = [] if long else ["--tries", "1", "--stages", "corpus,pretrain,examine,finetune"]
-    p = subprocess.run(["unshare", "-rm", sys.executable, str(HERE/"full_disk.py"), *args], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])})
+    p = subprocess.run(
+        ["unshare", "-rm", sys.executable, str(HERE / "full_disk.py"), *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])},
+    )
     print(p.stdout)
-    assert p.returncode==0, p.stdout[-500:]+p.stderr[-3000:]
+    assert p.returncode == 0, p.stdout[-500:] + p.stderr[-3000:]

@@ -3,6 +3,7 @@
 A difference here means that another machine (or a library that changed its mind) makes other data from the same seed, and that numbers may not be compared.
 `python tests/test_determinism.py` prints the table anew, for a change that is meant.
 """
+
 import gzip, hashlib, json, lzma, os, subprocess, sys, tempfile
 from pathlib import Path
 
@@ -36,38 +37,77 @@ GOLDEN = {
     "shuffle-64": "6408ca8137ea832e",
 }
 
-def text(f): return {".gz": gzip.decompress, ".xz": lzma.decompress}.get(f.suffix, bytes)(f.read_bytes())  # what the compressor makes of it may differ between versions of zlib
-def sha(*parts): return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+# what the compressor makes of it may differ between versions of zlib
+def text(f):
+    return {".gz": gzip.decompress, ".xz": lzma.decompress}.get(f.suffix, bytes)(f.read_bytes())
+
+
+def sha(*parts):
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
 
 def made(root):
     "{what: hash} of everything that a seed decides before training."
-    from embryo.corpora import ARTIFICIAL, english_tokenizer, make
-    from embryo.microworld import write_world
-    from embryo.pretrain import PretrainConfig, piece_marks, training_batch
+    from embryo.corpora.l1s import ARTIFICIAL, english_tokenizer, make
+    from embryo.micro.world import write_world
+    from embryo.pretraining.settings import PretrainConfig
+    from embryo.pretraining.batches import piece_marks, training_batch
+
     root = Path(root)
-    w = write_world(root/"w", seed=0, words=6000, heldout_words=1500, books_words=1500, probing=(40, 20, 20), tasks=.03, l1s=.01)
-    out = {"micro world": sha(*(f"{f.relative_to(w)} {sha(text(f))}\n".encode() for f in sorted(w.rglob("*")) if f.is_file() and f.name!="MANIFEST.json"))}
-    tok = english_tokenizer(w, root/"c", vocab_size=600)
+    w = write_world(
+        root / "w", seed=0, words=6000, heldout_words=1500, books_words=1500, probing=(40, 20, 20), tasks=0.03, l1s=0.01
+    )
+    out = {
+        "micro world": sha(
+            *(
+                f"{f.relative_to(w)} {sha(text(f))}\n".encode()
+                for f in sorted(w.rglob("*"))
+                if f.is_file() and f.name != "MANIFEST.json"
+            )
+        )
+    }
+    tok = english_tokenizer(w, root / "c", vocab_size=600)
     out["tokenizer"] = sha(tok.backend_tokenizer.to_str().encode())
     for n in ("english", "java", "kannada", "amino-acid", *ARTIFICIAL):
-        if n=="nesting-5000": continue                                                   # needs a larger table
-        c = make(n, w, root/"c", 0, "train", tok, **(dict(n_tokens=20_000, line=[30, 30]) if n in ARTIFICIAL else {}))
+        if n == "nesting-5000":
+            continue  # needs a larger table
+        c = make(n, w, root / "c", 0, "train", tok, **(dict(n_tokens=20_000, line=[30, 30]) if n in ARTIFICIAL else {}))
         out[n] = c.hash[:16]
-        if n!="english": continue
-        for objective,masking in (("mlm", "token"), ("mlm+sop", "ngram"), ("mlm+nsp", "word"), ("rtd", "token")):
-            b = training_batch(c, PretrainConfig(objective=objective, masking=masking, batch=8, length=32, steps=9, seed=3), 5, marks=piece_marks(tok))
+        if n != "english":
+            continue
+        for objective, masking in (("mlm", "token"), ("mlm+sop", "ngram"), ("mlm+nsp", "word"), ("rtd", "token")):
+            b = training_batch(
+                c,
+                PretrainConfig(objective=objective, masking=masking, batch=8, length=32, steps=9, seed=3),
+                5,
+                marks=piece_marks(tok),
+            )
             out[f"batch {objective} {masking}"] = sha(*(t.numpy().tobytes() for t in b if t is not None))
     return out
 
-def differ(now): return {k: (GOLDEN.get(k), now.get(k)) for k in {*GOLDEN, *now} if GOLDEN.get(k)!=now.get(k)}
 
-def test_same_seed_same_bytes_as_elsewhere(tmp_path): assert not differ(made(tmp_path))
+def differ(now):
+    return {k: (GOLDEN.get(k), now.get(k)) for k in {*GOLDEN, *now} if GOLDEN.get(k) != now.get(k)}
+
+
+def test_same_seed_same_bytes_as_elsewhere(tmp_path):
+    assert not differ(made(tmp_path))
+
 
 def test_same_bytes_without_vector_instructions():
     "A poorer CPU, played by this one: numpy and torch are told to leave AVX alone (x86; elsewhere this is the same test again)."
-    env = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR", "PYTHONHASHSEED": "1", "PYTHONWARNINGS": "ignore"}
+    env = {
+        **os.environ,
+        "ATEN_CPU_CAPABILITY": "default",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+        "PYTHONHASHSEED": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
     p = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=env)
-    assert p.returncode==0, p.stderr[-2000:]
+    assert p.returncode == 0, p.stderr[-2000:]
     assert not differ(json.loads(p.stdout))
 
-if __name__=="__main__": print(json.dumps(made(tempfile.mkdtemp()), indent=1))
+
+if __name__ == "__main__":
+    print(json.dumps(made(tempfile.mkdtemp()), indent=1))

@@ -1,23 +1,35 @@
 """Real open data, where a folder is given:  EMBRYO_DATA=/path/to/data pytest tests/test_real_data.py"""
+
 import os
 from pathlib import Path
 import pytest
 
 DATA = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="set EMBRYO_DATA to a data folder in the layout of README.md to run the tests on real data")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(),
+    reason="set EMBRYO_DATA to a data folder in the layout of README.md to run the tests on real data",
+)
+
 
 def test_gum_and_ewt():
-    from embryo.annotations import read
-    gum,ewt = read(DATA/"probing_gum/test.jsonl.gz"), read(DATA/"probing_ewt/test.jsonl.gz")
-    assert (len(gum), sum(len(s["tokens"]) for s in gum))==(1271, 26529) and len(ewt)==2077
+    from embryo.evaluation.annotations.folders import read
+
+    gum = read(DATA / "probing_gum/test.jsonl.gz")
+    ewt = read(DATA / "probing_ewt/test.jsonl.gz")
+    assert (len(gum), sum(len(s["tokens"]) for s in gum)) == (1271, 26529) and len(ewt) == 2077
+
 
 def test_glue_sizes():
-    from embryo.downstream import read_task
-    for task,(train,dev) in dict(CoLA=(8551,1043), RTE=(2490,277)).items(): assert tuple(len(read_task(DATA/"glue", task)[s]) for s in ("train", "dev"))==(train, dev)
-    assert tuple(len(read_task(DATA/"glue", "STS-B")[s]) for s in ("train", "dev"))==(5749, 1500)
-    assert tuple(len(read_task(DATA/"glue", "SST-2")[s]) for s in ("train", "dev"))==(67349, 872)
+    from embryo.evaluation.tasks.reading import read_task
+
+    for task, (train, dev) in dict(CoLA=(8551, 1043), RTE=(2490, 277)).items():
+        assert tuple(len(read_task(DATA / "glue", task)[s]) for s in ("train", "dev")) == (train, dev)
+    assert tuple(len(read_task(DATA / "glue", "STS-B")[s]) for s in ("train", "dev")) == (5749, 1500)
+    assert tuple(len(read_task(DATA / "glue", "SST-2")[s]) for s in ("train", "dev")) == (67349, 872)
+
 
 def test_heldout_shares_no_article():
-    from embryo.corpora import read_documents, text_files
+    from embryo.corpora.text import read_documents, text_files
+
     held = {d[0] for d in read_documents(text_files(DATA, ["wiki_en"], "heldout"), 10**6)}
-    assert len(held)>10 and not held & {d[0] for d in read_documents(text_files(DATA, ["wiki_en"])[:1])}
+    assert len(held) > 10 and not held & {d[0] for d in read_documents(text_files(DATA, ["wiki_en"])[:1])}
