@@ -13,9 +13,7 @@ import itertools
 import json
 import math
 import re
-import runpy
 import shutil
-import traceback
 from pathlib import Path
 import numpy as np
 from ..ground.errors import choose, EmbryoError, shown
@@ -48,6 +46,7 @@ from embryo.corpora.text import (
     read_sequences,
     text_files,
 )
+from ..ground.profiles import fault_of, load_function
 
 # %% ../../nbs/1_corpora/07_l1s.ipynb #c006
 def _current(folder, key):
@@ -376,40 +375,13 @@ def _from_folder(name):
 for name in FOLDERS:
     _from_folder(name)
 
-# %% ../../nbs/1_corpora/07_l1s.ipynb #c025
-def _fault(file, e):
-    "An exception of somebody's file, in one sentence."
-    at = (
-        e.lineno
-        if isinstance(e, SyntaxError)
-        else next((t.lineno for t in reversed(traceback.extract_tb(e.__traceback__)) if t.filename == file), 0)
-    )
-    return EmbryoError(
-        f"{file}{f', line {at}' if at else ''}: {type(e).__name__}:"
-        f" {' '.join((getattr(e, 'msg', '') or str(e)).split())}"
-    )
-
 # %% ../../nbs/1_corpora/07_l1s.ipynb #c025a
 def own_function(
     function: str,  # A file and the name of a function in it: mine.py:my_language
     **settings,  # What it will be called with, beside `rng` and `n_ids`
 ):  # The function
     "Load a language from its file, and see that it takes what it will be given."
-    file, _, name = str(function).rpartition(":")
-    if not (file.endswith(".py") and name):
-        raise EmbryoError(
-            f"function is {function!r}; expected a Python file and the name of a function in it, as in"
-            " mine.py:my_language"
-        )
-    if not Path(file).is_file():
-        raise EmbryoError(
-            f"{file}: no such file; `function` names a Python file, relative to the profile, and a function in it"
-        )
-    try:
-        found = runpy.run_path(file)
-    except Exception as e:
-        raise _fault(file, e) from e
-    f = found[choose("function", name, [k for k, v in found.items() if inspect.isfunction(v)], where=file)]
+    f = load_function(function)
     try:
         inspect.signature(f).bind(**{"rng": None, "n_ids": 1, **settings})
     except TypeError as e:
@@ -428,7 +400,7 @@ def own_lines(
     try:
         lines = f(rng=rng, n_ids=n_ids, **settings)
     except Exception as e:
-        raise _fault(function.rpartition(":")[0], e) from e
+        raise fault_of(function.rpartition(":")[0], e) from e
     if not hasattr(lines, "__iter__"):
         raise EmbryoError(f"{function} returned {lines!r}; expected lines of ids, from `yield` or in a list")
     lines = iter(lines)
@@ -439,7 +411,7 @@ def own_lines(
         except StopIteration:
             return
         except Exception as e:
-            raise _fault(function.rpartition(":")[0], e) from e
+            raise fault_of(function.rpartition(":")[0], e) from e
         k += 1
         try:
             x = np.asarray(line)
@@ -468,7 +440,7 @@ def own_floor(
     try:
         nats = nats(**settings) if callable(nats) else nats
     except Exception as e:
-        raise _fault(function.rpartition(":")[0], e) from e
+        raise fault_of(function.rpartition(":")[0], e) from e
     if isinstance(nats, bool) or not isinstance(nats, (int, float, np.number)) or not 0 <= nats < math.inf:
         raise EmbryoError(f"{function}: its floor is {nats!r}; expected nats, a number from 0")
     return dict(all=float(nats), stderr=0.0, kind="stated")
