@@ -1,12 +1,15 @@
 # make run [PROFILE=micro] [DATA=/path/to/data]   every figure and table of a profile
 # make test                                       nbdev_test over the notebooks, then pytest over tests/
-# make lab                                        JupyterLab on the notebooks, with the project's own kernel
+# make lab                                        JupyterLab, opened on the front page, with the project's own kernel
+# make style                                      ruff: mend and check the layout of notebooks, tests and benchmarks
 # make plan | figures | clean-notebooks | readme | clean
 PROFILE ?= micro
 DATA ?=
 CORES ?= 0
 PYTHON ?= python3
 BIN := .venv/bin
+# the root of the repository is the root of what is served: the front page links results and figures, which lie beside nbs/
+LAB := --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/nbs/index.ipynb --MultiKernelManager.default_kernel_name=embryo
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
@@ -24,7 +27,13 @@ test: setup
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder
 
 lab: setup
-	$(BIN)/jupyter lab nbs/index.ipynb --MultiKernelManager.default_kernel_name=embryo
+	$(BIN)/jupyter lab $(LAB)
+
+style: setup
+	$(BIN)/ruff check --fix nbs tests benchmarks && $(BIN)/ruff format nbs tests benchmarks
+
+check-style: setup
+	$(BIN)/ruff check nbs tests benchmarks && $(BIN)/ruff format --check nbs tests benchmarks
 
 setup: .venv/.done
 .venv/.done: pyproject.toml constraints.txt
@@ -50,4 +59,5 @@ clean:
 	rm -rf papermill_runs/micro figures/micro
 
 # make audit-pins                                 every pin beside what is installed; known vulnerabilities where pip-audit and a network are
-.PHONY: run plan figures test lab setup audit-pins clean-notebooks readme clean
+# make check-style                                the same without mending, as CI does
+.PHONY: run plan figures test lab style check-style setup audit-pins clean-notebooks readme clean

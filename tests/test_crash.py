@@ -1,9 +1,13 @@
 """Crashes and full disks, in short (a long form by --long): see crash.py and full_disk.py for what is done and what is asserted."""
 
-import os, shutil, subprocess, sys
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-import pytest
+
 import crash
+import pytest
 
 HERE = Path(__file__).resolve().parent
 # the whole batch is killed in test_batch.py

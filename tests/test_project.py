@@ -1,12 +1,18 @@
 """What keeps the repository in one piece: exports, import direction, templates, README."""
 
-import ast, json, re, subprocess, sys
+import ast
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
+
 import pytest
 from conftest import BIN, ROOT
 
 NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-LIBRARY = [p for p in NOTEBOOKS if re.match(r"\d", p.name) and "#| default_exp" in p.read_text()]
+EXPORTS = {p: m[1] for p in NOTEBOOKS if (m := re.search(r"#\| default_exp ([\w.]+)", p.read_text()))}
+LIBRARY = [p for p in EXPORTS if p.parent != ROOT / "nbs"]  # the front desk stands above all floors
 TEMPLATES = [p for p in NOTEBOOKS if p.parent.name in ("experiments", "appendix")]
 # not what a reader ran here
 COMMITTED = [
@@ -16,7 +22,6 @@ COMMITTED = [
     ).stdout.splitlines()
 ]
 cells = lambda p: json.loads(p.read_text())["cells"]
-module = lambda p: p.stem.split("_", 1)[1]
 
 
 def test_export_in_sync(tmp_path):
@@ -31,9 +36,10 @@ def test_export_in_sync(tmp_path):
         check=True,
         env={"PATH": str(BIN) + ":/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)},
     )
-    for f in sorted((ROOT / "embryo").glob("*.py")):
-        assert (tmp_path / "embryo" / f.name).read_text() == f.read_text(), (
-            f"{f.name} is not what its notebook exports: run nbdev_export"
+    for f in sorted((ROOT / "embryo").rglob("*.py")):
+        name = f.relative_to(ROOT)
+        assert (tmp_path / name).read_text() == f.read_text(), (
+            f"{name} is not what its notebook exports: run nbdev_export"
         )
 
 
@@ -53,42 +59,80 @@ def test_notebooks_are_clean(tmp_path):
         )
 
 
-@pytest.mark.parametrize("p", LIBRARY, ids=lambda p: p.stem)
+def python_file(name):
+    "The generated file of a module below embryo."
+    return ROOT / "embryo" / f"{name.replace('.', '/')}.py"
+
+
+def imported(source, name, modules):
+    "Our modules that a source imports, wherever in it and however it is written; what is no module is an error."
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            ours = [a.name for a in node.names if a.name.split(".")[0] == "embryo"]
+            assert not ours, f"{name}: import {ours[0]}; expected `from embryo.floor.room import name`"
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        if node.level:
+            base = ["embryo", *name.split(".")][: -node.level]
+            target = ".".join([*base, *([node.module] if node.module else [])])
+        else:
+            target = node.module
+        if target.split(".")[0] != "embryo":
+            continue
+        for a in node.names:  # `from embryo.floor import room` and `from embryo.floor.room import name`
+            whole = f"{target}.{a.name}".removeprefix("embryo.")
+            found.add(whole if whole in modules else target.removeprefix("embryo."))
+    unknown = found - set(modules)
+    assert not unknown, f"{name} imports {unknown}, which no notebook exports"
+    return found
+
+
+@pytest.mark.parametrize("p", LIBRARY, ids=lambda p: EXPORTS[p])
 def test_import_direction(p):
-    "A module imports only from lower numbers."
-    order = [module(q) for q in LIBRARY]
-    source = (ROOT / "embryo" / f"{module(p)}.py").read_text()
-    used = re.findall(r"^\s*from (?:embryo)?\.(\w+) import", source, re.M)
-    # what asks the warm process must start in a moment
-    assert used or p.stem in ("00_core", "16e_warm")
-    for m in used:
-        assert order.index(m) < order.index(module(p)), f"{p.stem} imports {m}"
+    "A module imports only from lower numbers of its own folder and from lower folders; micro is above all."
+    order = {EXPORTS[q]: q.relative_to(ROOT / "nbs").as_posix() for q in LIBRARY}
+    name = EXPORTS[p]
+    for m in imported(python_file(name).read_text(), name, order):
+        assert order[m] < order[name], f"{name} imports {m}, which stands above it"
+        assert not m.startswith("micro.") or name.startswith("micro."), f"{name} handles real data and imports {m}"
 
 
-@pytest.mark.parametrize("p", LIBRARY, ids=lambda p: p.stem)
+def test_imports_are_found_however_written():
+    "The test above has no holes: relative, of a module, inside a function."
+    modules = ("ground.files", "ground.rows", "models.series")
+    source = (
+        "from ..ground import rows\ndef f():\n    from embryo.ground.files import atomic\nfrom .series import Series"
+    )
+    assert imported(source, "models.audit", modules) == set(modules)
+    with pytest.raises(AssertionError, match="no notebook exports"):
+        imported("from embryo import audit", "models.series", modules)
+    with pytest.raises(AssertionError, match="expected `from"):
+        imported("import embryo.models.series", "models.series", modules)
+
+
+def test_floors_are_folders():
+    "At most eight rooms or wings a folder, numbered by digits; a module's name is its notebook's place."
+    for p, name in EXPORTS.items():
+        place = [re.sub(r"^\d+_", "", x) for x in p.relative_to(ROOT / "nbs").with_suffix("").parts]
+        assert name == ".".join(place), f"{p}: exports {name}"
+    for folder in {p.parent for p in LIBRARY}:
+        rooms = {q.name for q in folder.iterdir() if q.name != ".ipynb_checkpoints"}
+        assert all(re.match(r"\d+_", r) for r in rooms), f"{folder}: a room without a number"
+        assert len(rooms) <= 8, f"{folder}: {len(rooms)} rooms"
+
+
+@pytest.mark.parametrize("p", LIBRARY, ids=lambda p: EXPORTS[p])
 def test_top_level_imports(p):
     "Training and examination import nothing at the top that a bare GPU box lacks."
-    allowed = {
-        "torch",
-        "transformers",
-        "tokenizers",
-        "safetensors",
-        "numpy",
-        "pandas",
-        "sklearn",
-        "scipy",
-        "fastcore",
-        "tqdm",
-        "embryo",
-    } | set(sys.stdlib_module_names)
-    for n in ast.parse((ROOT / "embryo" / f"{module(p)}.py").read_text()).body:
-        names = (
-            [a.name for a in n.names]
-            if isinstance(n, ast.Import)
-            else [n.module]
-            if isinstance(n, ast.ImportFrom) and not n.level
-            else []
-        )
+    allowed = "torch transformers tokenizers safetensors numpy pandas sklearn scipy fastcore tqdm embryo".split()
+    allowed = {*allowed, *sys.stdlib_module_names}
+    for n in ast.parse(python_file(EXPORTS[p]).read_text()).body:
+        names = []
+        if isinstance(n, ast.Import):
+            names = [a.name for a in n.names]
+        elif isinstance(n, ast.ImportFrom) and not n.level:
+            names = [n.module]
         assert {x.split(".")[0] for x in names} <= allowed, names
 
 
