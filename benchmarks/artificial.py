@@ -3,18 +3,11 @@
 python benchmarks/artificial.py [--tokens 14000000] [--plain 200000] [--rounds 3]
 """
 
-import argparse
-import random
-import statistics
-import subprocess
-import sys
-import time
-
+import argparse, random, statistics, subprocess, sys, time
 import numpy as np
-
-from embryo.corpora.flat import flat, shuffle
 from embryo.corpora.laws import bigram, bigram_chain, check_law, unstructured
 from embryo.corpora.nesting import nesting
+from embryo.corpora.flat import flat, shuffle
 from embryo.corpora.tokens import N_SPECIALS
 
 a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

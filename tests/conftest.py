@@ -1,10 +1,7 @@
-import os
-import subprocess
-import sys
+import os, subprocess, sys
 from pathlib import Path
-
-import crash
 import pytest
+import crash
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent

@@ -8,22 +8,7 @@ After each kill: whatever has its final name is already final. In the end: the s
 and nothing that was done before the kill was done again.
 """
 
-import argparse
-import functools
-import hashlib
-import json
-import multiprocessing
-import os
-import random
-import re
-import runpy
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-import traceback
+import argparse, functools, hashlib, json, multiprocessing, os, random, re, runpy, shutil, signal, subprocess, sys, tempfile, time, traceback
 from pathlib import Path
 
 BIN = Path(sys.executable).parent

@@ -6,17 +6,8 @@ Runs in a mount namespace of its own (Linux), where it may mount a small tmpfs; 
 of the space that it needs; after that the same folder is made read-only; then there is room.
 """
 
-import argparse
-import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
+import argparse, os, random, shutil, signal, subprocess, sys, tempfile, time
 from pathlib import Path
-
 import crash
 
 

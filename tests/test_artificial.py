@@ -1,15 +1,12 @@
 "Artificial languages against slow plain Python that shares nothing with them: the same law, the same structure, the same floors."
 
-import bisect
-import itertools
-import math
-import random
+import bisect, itertools, math, random
 from collections import Counter
-
 import numpy as np
 import pytest
-
-from embryo.corpora.artificial import floor
+from embryo.corpora.laws import CHUNK, alias_table, bigram, bigram_chain, check_law, restrict_law, unstructured
+from embryo.corpora.floors import chain_floor, iid_floor, lengths_by_position, pair_floor
+from embryo.corpora.nesting import match, nesting, nesting_statistics, parentheses
 from embryo.corpora.flat import (
     flat,
     flat_floor,
@@ -21,12 +18,10 @@ from embryo.corpora.flat import (
     tiled_weight,
     whole_line_floor,
 )
-from embryo.corpora.floors import chain_floor, iid_floor, lengths_by_position, pair_floor
-from embryo.corpora.laws import CHUNK, alias_table, bigram, bigram_chain, check_law, restrict_law, unstructured
-from embryo.corpora.nesting import match, nesting, nesting_statistics, parentheses
-from embryo.corpora.tokens import N_SPECIALS, IdCorpus, open_ids
+from embryo.corpora.artificial import floor
 from embryo.ground.errors import EmbryoError
 from embryo.ground.seeds import rng_for
+from embryo.corpora.tokens import N_SPECIALS, IdCorpus, open_ids
 
 # ---- plain generators: one token after the other, from the description of the language ----
 

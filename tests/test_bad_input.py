@@ -1,11 +1,8 @@
 """Bad input: one sentence that names the file and what would be accepted, exit code 2, never a traceback."""
 
-import gzip
-import shutil
+import gzip, shutil
 from pathlib import Path
-
 import pytest
-
 from embryo.ground.errors import EmbryoError
 
 
@@ -144,9 +141,7 @@ def test_vocabulary_that_does_not_match(run, tmp_path, lab):
 
 def test_full_disk(tmp_path, lab, monkeypatch):
     "Nothing half-written is taken for done when a write fails for want of space."
-    import errno
-    import os
-
+    import errno, os
     from embryo.ground.files import atomic
     from embryo.pretraining.runs import pretrain_run
 

@@ -1,17 +1,9 @@
 """The batch: it runs, survives a kill, repeats only what changed, and does nothing when all is there."""
 
-import fcntl
-import os
-import re
-import shutil
-import signal
-import subprocess
-import time
+import fcntl, os, re, shutil, signal, subprocess, time
 from pathlib import Path
-
 import crash
 from conftest import BIN
-
 from embryo.ground.files import read_json, write_json
 
 

@@ -1,13 +1,9 @@
 """Crashes and full disks, in short (a long form by --long): see crash.py and full_disk.py for what is done and what is asserted."""
 
-import os
-import shutil
-import subprocess
-import sys
+import os, shutil, subprocess, sys
 from pathlib import Path
-
-import crash
 import pytest
+import crash
 
 HERE = Path(__file__).resolve().parent
 # the whole batch is killed in test_batch.py

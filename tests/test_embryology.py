@@ -1,25 +1,11 @@
 """Figures of the first paper: what they do to rows, against slow references; rows with holes; frequency bands."""
 
-import os
 from collections import Counter
-
+import os
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import numpy as np
-import pandas as pd
-import pytest
-
-from embryo.evaluation.squad.squad import TASK as SQUAD
-from embryo.evaluation.tasks.finetune import AFTER_INTERMEDIATE
-from embryo.ground.errors import EmbryoError
-from embryo.ground.printed import P2_TASKS
-from embryo.ground.profiles import profiles, read_profile
-from embryo.ground.rows import row_frame
-from embryo.results.curves import POS_ORDER
-from embryo.results.figures import save_figure
-from embryo.results.levels import MAIN
+import matplotlib.pyplot as plt, numpy as np, pandas as pd, pytest
 from embryo.results.p1.layers import FORM_ORDER, group_order, layer_data, plot_words, word_data
 from embryo.results.p1.losses import GLUE, P1_FORMS, PROBES, layer_at, parts_data, plot_probes, probe_data, smooth
 from embryo.results.p1.orders import (
@@ -32,6 +18,15 @@ from embryo.results.p1.orders import (
 )
 from embryo.results.p1.tables import FIGURES, caption, table2, table4, table5, table6, table7
 from embryo.results.p1.tasks import average_data, glue_data, plot_average, plot_tasks, read_public, step_scores
+from embryo.evaluation.squad.squad import TASK as SQUAD
+from embryo.evaluation.tasks.finetune import AFTER_INTERMEDIATE
+from embryo.ground.printed import P2_TASKS
+from embryo.ground.errors import EmbryoError
+from embryo.ground.profiles import profiles, read_profile
+from embryo.results.figures import save_figure
+from embryo.results.curves import POS_ORDER
+from embryo.results.levels import MAIN
+from embryo.ground.rows import row_frame
 
 STEPS = (0, 100, 300, 1000)
 
@@ -793,9 +788,9 @@ def test_frequency_of_forms():
 
 @pytest.fixture(scope="module")
 def checkpoint(lab):
-    from embryo.corpora.tokens import open_ids
     from embryo.evaluation.annotations.folders import read
     from embryo.models.given import open_series
+    from embryo.corpora.tokens import open_ids
 
     s = open_series(lab["series"] + "/albert-english-s0")
     return (

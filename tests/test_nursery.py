@@ -1,26 +1,15 @@
 """Chains of L1s: borders, budgets, what chains share, and what the batch makes of a line in a profile."""
 
-import re
-import shutil
-import tomllib
+import re, shutil, tomllib
 from dataclasses import replace
-
+import numpy as np, pandas as pd, pytest
 import crash
-import numpy as np
-import pandas as pd
-import pytest
 from conftest import ROOT
 from safetensors.torch import load_file
-
-from embryo.batch.plan import Plan
 from embryo.corpora.laws import unstructured
+from embryo.batch.plan import Plan
 from embryo.ground.errors import EmbryoError
-from embryo.ground.rows import read_rows, row_frame
-from embryo.models.given import open_series
 from embryo.models.models import build
-from embryo.pretraining.batches import training_batch
-from embryo.pretraining.loop import Stage, pretrain, pretrain_stages
-from embryo.pretraining.settings import PretrainConfig
 from embryo.results.nursery.curves import (
     at_best,
     best_settings,
@@ -29,7 +18,6 @@ from embryo.results.nursery.curves import (
     nursery_curves,
     plateau_rows,
 )
-from embryo.results.nursery.growth import in_shared_settings
 from embryo.results.nursery.savings import (
     BELOW,
     FEWEST,
@@ -45,7 +33,13 @@ from embryo.results.nursery.savings import (
     table_savings,
     tokens_to,
 )
+from embryo.results.nursery.growth import in_shared_settings
 from embryo.results.nursery.tasks import table_tasks, task_changes, task_scores, trivial_seeds
+from embryo.pretraining.settings import PretrainConfig
+from embryo.pretraining.batches import training_batch
+from embryo.pretraining.loop import pretrain, pretrain_stages, Stage
+from embryo.ground.rows import read_rows, row_frame
+from embryo.models.given import open_series
 
 SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 VARIANTS = """

@@ -1,17 +1,10 @@
 """Four families and their objectives: batches against slow references, losses against transformers' own, resuming to the bit, series of others."""
 
-import hashlib
-import itertools
-import json
-import re
-import threading
+import hashlib, itertools, json, re, threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
-
-import numpy as np
-import pytest
-import torch
+import numpy as np, pytest, torch
 from safetensors.torch import load_file
 from transformers import (
     AlbertForPreTraining,
@@ -23,14 +16,12 @@ from transformers import (
     ElectraForMaskedLM,
     ElectraForPreTraining,
 )
-
-from embryo.corpora.tokens import IdCorpus, open_tokenizer
 from embryo.ground.errors import EmbryoError
+from embryo.ground.seeds import rng_for
 from embryo.ground.profiles import read_profile
-from embryo.ground.seeds import rng_for, seed_for
+from embryo.models.models import build, Electra, mlm_head
 from embryo.models.cost import PAPER
-from embryo.models.given import open_series
-from embryo.models.models import Electra, build, mlm_head
+from embryo.pretraining.settings import OBJECTIVES, longest, PretrainConfig
 from embryo.pretraining.batches import (
     REACH,
     chosen_words,
@@ -46,11 +37,13 @@ from embryo.pretraining.batches import (
     selected,
     training_batch,
 )
-from embryo.pretraining.loop import Stage, pretrain, pretrain_stages
 from embryo.pretraining.objectives import objective_loss
 from embryo.pretraining.optimizers import Lamb, lr_at, make_optimizer
+from embryo.pretraining.loop import pretrain, pretrain_stages, Stage
 from embryo.pretraining.runs import loss_rows, pretrain_run, run_config
-from embryo.pretraining.settings import OBJECTIVES, PretrainConfig, longest
+from embryo.ground.seeds import seed_for
+from embryo.models.given import open_series
+from embryo.corpora.tokens import IdCorpus, open_tokenizer
 
 TINY = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 FAMILY = {"mlm": "roberta", "mlm+sop": "albert", "mlm+nsp": "bert", "rtd": "electra"}

@@ -1,12 +1,8 @@
 """Every stored printed value against copies of the papers' tables:  EMBRYO_PRINTED=/path/to/csv pytest tests/test_printed.py"""
 
-import csv
-import hashlib
-import os
+import csv, hashlib, os
 from pathlib import Path
-
 import pytest
-
 from embryo.ground.printed import PRINTED, printed_table
 
 COPIES = Path(os.environ.get("EMBRYO_PRINTED") or "/nonexistent")

@@ -1,25 +1,16 @@
 """Probes held against slow loops: one sentence, one span, one probe, one update at a time; and the published rule against the script's own order of events."""
 
-import collections
-import copy
-import itertools
-import os
+import collections, copy, itertools, os
 from pathlib import Path
-
-import numpy as np
-import pytest
-import torch
-import transformers
+import numpy as np, pytest, torch, transformers
 from scipy import stats
-
-from embryo.corpora.tokens import open_tokenizer
 from embryo.evaluation.probing.probe import label_numbers, last_batch, probe, score_rows
 from embryo.evaluation.probing.probes import fit_probes, minibatches, probe_said
 from embryo.evaluation.probing.targets import (
     MODES,
+    ProbeConfig,
     SPLITS,
     TASKS,
-    ProbeConfig,
     control_labels,
     control_types,
     read_tasks,
@@ -27,11 +18,12 @@ from embryo.evaluation.probing.targets import (
     span_table,
     target_table,
 )
-from embryo.evaluation.words.windows import equal_windows, lay_out, position_limit, tokenize_words, windows
-from embryo.evaluation.words.words import examining
 from embryo.ground.errors import EmbryoError
 from embryo.ground.rows import COLUMNS, read_rows, write_rows
 from embryo.models.given import open_series
+from embryo.corpora.tokens import open_tokenizer
+from embryo.evaluation.words.windows import equal_windows, lay_out, position_limit, tokenize_words, windows
+from embryo.evaluation.words.words import examining
 
 QUICK = dict(steps=60, batch=128, lr=1e-2, eval_every=10, test_batch=128)
 
@@ -469,8 +461,8 @@ def scores(said, gold, cluster, positive=None):
 
 
 def test_f1_and_its_error():
-    import pandas as pd
     from sklearn.metrics import f1_score
+    import pandas as pd
 
     rng = np.random.default_rng(0)
     gold = rng.random(3000) < 0.3

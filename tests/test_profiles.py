@@ -1,18 +1,16 @@
 """The profiles: `paper` has P2's printed numbers, `day` fits one GPU and one day, and every one can be planned without data."""
 
-import pytest
-import torch
-
+import pytest, torch
 from embryo.batch.cost import weights
 from embryo.batch.plan import Plan
-from embryo.evaluation.tasks.trivial import FinetuneConfig
+from embryo.models.cost import training_flops
 from embryo.ground.errors import EmbryoError
 from embryo.ground.profiles import profiles, read_profile
-from embryo.models.cost import training_flops
+from embryo.evaluation.tasks.trivial import FinetuneConfig
 from embryo.models.models import build
 from embryo.pretraining.settings import PretrainConfig
-from embryo.pretraining.transplants import ARM, STAGE
 from embryo.results.settings import table2, table5
+from embryo.pretraining.transplants import ARM, STAGE
 
 # P2, table 2 and appendix A
 LAYERS = 12

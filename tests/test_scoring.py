@@ -1,14 +1,9 @@
 """Honest scoring: fp32, ties, n, standard error and a trivial predictor beside every score - on models and logits whose right scores are known by hand."""
 
-import itertools
-import json
+import itertools, json
 from pathlib import Path
-
-import numpy as np
-import pandas as pd
-import pytest
-import torch
-
+import numpy as np, pandas as pd, pytest, torch
+from embryo.ground.rows import share_error
 from embryo.evaluation.attention import attention_rows, near_rows
 from embryo.evaluation.knowledge.facts import ask, fact_hits, rank_scores
 from embryo.evaluation.knowledge.lama import read_lama, single_pieces
@@ -33,7 +28,6 @@ from embryo.evaluation.tasks.trivial import FinetuneConfig, trivial_rows
 from embryo.evaluation.words.windows import tokenize_words
 from embryo.evaluation.words.words import hit_rows, mask_predict, reconstruct, top_share, word_hits
 from embryo.ground.errors import EmbryoError
-from embryo.ground.rows import share_error
 from embryo.models.models import build, mlm_head
 
 

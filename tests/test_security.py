@@ -1,31 +1,13 @@
 """What SECURITY.md promises: each way in is handed a hostile input, and nothing is run, written or removed that should not be."""
 
-import ast
-import gzip
-import html
-import io
-import json
-import lzma
-import os
-import pickle
-import re
-import shutil
-import stat
-import struct
-import sys
-import tarfile
-import zipfile
+import ast, gzip, html, io, json, lzma, os, pickle, re, shutil, stat, struct, sys, tarfile, zipfile
 from pathlib import Path
-
-import pandas as pd
-import pytest
-import torch
+import pandas as pd, pytest, torch
 from conftest import ROOT
-
-from embryo.ground.data import damaged, read_lines, read_manifest
 from embryo.ground.errors import EmbryoError
 from embryo.ground.files import read_json, sealed
 from embryo.ground.seeds import sha256
+from embryo.ground.data import damaged, read_lines, read_manifest
 
 
 def refuses(what, f, *args, **kwargs):
@@ -587,7 +569,7 @@ def test_folder_with_a_link_out(tmp_path):
 
 def test_hub_repository_with_a_script(tmp_path, canary, monkeypatch):
     "A data set that is a program is not run; names that leave the folder are refused."
-    from embryo.corpora.fetching.hub import Hub, Source, local_hub, read_source
+    from embryo.corpora.fetching.hub import Hub, local_hub, read_source, Source
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     (tmp_path / "hub/evil/data").mkdir(parents=True)
@@ -678,7 +660,6 @@ def test_figure_with_a_hostile_caption(tmp_path):
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
-
     from embryo.results.figures import save_figure
 
     fig, _ = plt.subplots(figsize=(2, 1))
@@ -776,7 +757,6 @@ def pins():
     "(name, pinned version, installed version, required by, direct URL) of everything that the project pulls in here, and pins of which that is not so."
     import tomllib
     from importlib.metadata import PackageNotFoundError, distribution
-
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name as plain
 

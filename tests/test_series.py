@@ -1,12 +1,9 @@
 """A checkpoint series is plain transformers, and two runs are the same bytes (killed ones: test_crash.py)."""
 
-import subprocess
-import sys
+import subprocess, sys
 from pathlib import Path
-
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
-
 from embryo.models.given import open_series
 
 
