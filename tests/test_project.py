@@ -213,3 +213,39 @@ def test_every_command_has_help(run):
     for name in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]:
         code, out, err = run(name, "--help")
         assert code == 0 and "usage:" in out and "Traceback" not in err
+
+
+def mentioned():
+    "Names behind `embryo.` in texts, notebooks and settings that git holds: {name: files}."
+    files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT, check=True).stdout.split()
+    kinds = (".md", ".ipynb", ".toml", ".py", ".ini", "Makefile", "Snakefile")
+    found = {}
+    for f in files:
+        if not f.endswith(kinds) or f.startswith(("papermill_runs/", "embryo/")):
+            continue
+        for name in re.findall(r"\bembryo\.([a-z_]\w*(?:\.\w+)*)", (ROOT / f).read_text()):
+            found.setdefault(name, set()).add(f)
+    return found
+
+
+def exists(name):
+    "Is it a module below embryo, something in one, or a name of the front desk?"
+    from importlib import import_module
+
+    parts = name.split(".")
+    for k in range(len(parts), 0, -1):
+        if (ROOT / "embryo" / "/".join(parts[:k])).is_dir() or python_file(".".join(parts[:k])).is_file():
+            break
+    else:
+        return parts[0] in dir(import_module("embryo"))
+    if k == len(parts):
+        return True
+    module = import_module(".".join(["embryo", *parts[:k]]))
+    return hasattr(module, parts[k])
+
+
+def test_no_stale_names():
+    "Every `embryo.name` that is mentioned exists."
+    known = ("example.org", "org", "egg", "png", "pdf", "md")  # addresses and endings
+    stale = {n: sorted(f) for n, f in mentioned().items() if n.split(".")[0] not in known and not exists(n)}
+    assert stale == {}
