@@ -120,7 +120,9 @@ NAMES = dict(
         " Yusuf".split()
     ),
     f="Anna Maria Emma Clara Julia Laura Sofia Rosa Vera Helena Diana Greta Ines Nadia Olga Paula Fatima Zoe".split(),
-    last="Berg Weber Costa Novak Keller Rossi Meyer Silva Petrov Hansen Lopez Varga Okafor Tanaka Duval Fischer".split(),
+    last=(
+        "Berg Weber Costa Novak Keller Rossi Meyer Silva Petrov Hansen Lopez Varga Okafor Tanaka Duval Fischer".split()
+    ),
     town=(
         "Merin Paris Tolva Rome Oslo Lisbon Brask Vienna Cairo Ondal Lima Velt Kyoto Prague Karsin Dublin Luma Geneva"
         " Dorrin Havana".split()
