@@ -4,13 +4,16 @@
 
 # %% auto #0
 __all__ = ['TOPICS', 'NOUNS', 'NAMES', 'ADJECTIVES', 'GRADABLE', 'ADVERBS', 'THINGS', 'VERBS', 'SYNONYMS', 'DOUBLING', 'GRADED',
-           'nouns', 'verbs', 'by_sg', 'by_lemma', 'BE', 'HAVE', 'DO', 'topic_urns', 'name_urns', 'adjective_urns',
-           'adverb_urns', 'Dice', 'urn', 'plural', 'conjugate', 'degrees', 'Noun', 'Verb', 'entries', 'zipf', 'Urns']
+           'OBJECT_CLASSES', 'nouns', 'verbs', 'by_sg', 'by_lemma', 'BE', 'HAVE', 'DO', 'NOUN_CLASSES', 'FRAME_NAMES',
+           'topic_urns', 'name_urns', 'adjective_urns', 'adverb_urns', 'Dice', 'urn', 'ends_in_consonant_y', 'plural',
+           'verb_stem', 'regular_past', 'conjugate', 'degrees', 'Noun', 'Verb', 'entries', 'zipf', 'noun_weight',
+           'verb_weight', 'Urns']
 
 # %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c002
+import re
 from ...ground.seeds import rng_for
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c004
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c005
 class Dice:
     "Uniform numbers from a named stream, handed out one at a time."
 
@@ -19,26 +22,33 @@ class Dice:
         self.roll = self.stream().__next__
 
     def stream(self):
+        "Numbers in [0, 1), drawn by the thousand because that is faster."
         while True:
             yield from self.rng.random(4096).tolist()
 
     def chance(self, p):
+        "True with probability `p`."
         return self.roll() < p
 
     def pick(self, items):
+        "One item of a list, all equally likely."
         return items[int(self.roll() * len(items))]
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c005
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c008
 def urn(
     items,  # Pairs (item, integer weight), weights > 0
     tickets: int = 600,  # Size of the urn, about
 ) -> list:  # Each item at least once, in proportion to its weight
     "Put items into an urn from which `Dice.pick` draws by weight."
     items = list(items)
-    total = sum(w for _, w in items)
-    return [x for x, w in items for _ in range(max(1, (tickets * w + total // 2) // total))]
+    total = sum(weight for _, weight in items)
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c008
+    def copies(weight):
+        return max(1, (tickets * weight + total // 2) // total)
+
+    return [item for item, weight in items for _ in range(copies(weight))]
+
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c011
 TOPICS = dict(
     farm="animal plant food",
     sea="craft tool animal",
@@ -51,7 +61,8 @@ TOPICS = dict(
 )
 
 NOUNS = """
-person any: man/men:m woman/women:f child/children friend boy:m girl:f doctor neighbour brother:m sister:f uncle:m aunt:f
+person any: man/men:m woman/women:f child/children friend boy:m girl:f doctor neighbour brother:m sister:f
+  uncle:m aunt:f
 person farm: farmer shepherd hunter
 person sea: sailor captain pirate
 person kitchen: cook baker guest
@@ -102,13 +113,16 @@ place war: camp fort bridge tower
 place road: road station inn
 """
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c009
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c012
 NAMES = dict(
     m=(
-        "Peter Adam David Hugo Leo Oscar Carl Felix Simon Victor Boris Jakob Karim Milan Rafael Tomas Walter Yusuf".split()
+        "Peter Adam David Hugo Leo Oscar Carl Felix Simon Victor Boris Jakob Karim Milan Rafael Tomas Walter"
+        " Yusuf".split()
     ),
     f="Anna Maria Emma Clara Julia Laura Sofia Rosa Vera Helena Diana Greta Ines Nadia Olga Paula Fatima Zoe".split(),
-    last="Berg Weber Costa Novak Keller Rossi Meyer Silva Petrov Hansen Lopez Varga Okafor Tanaka Duval Fischer".split(),
+    last=(
+        "Berg Weber Costa Novak Keller Rossi Meyer Silva Petrov Hansen Lopez Varga Okafor Tanaka Duval Fischer".split()
+    ),
     town=(
         "Merin Paris Tolva Rome Oslo Lisbon Brask Vienna Cairo Ondal Lima Velt Kyoto Prague Karsin Dublin Luma Geneva"
         " Dorrin Havana".split()
@@ -153,12 +167,14 @@ ADVERBS = dict(
     degree="very quite too rather so really".split(),
 )
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c011
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c014
 THINGS = "food text craft tool cloth music".split()
 
 VERBS = """
-act any: see/saw/seen like watch love find/found hate notice discover paint remember admire forget/forgot/forgotten dislike choose/chose/chosen
-act thing: buy/bought take/took/taken carry lose/lost purchase steal/stole/stolen sell/sold hide/hid/hidden pick+up throw/threw/thrown+away
+act any: see/saw/seen like watch love find/found hate notice discover paint remember admire forget/forgot/forgotten
+  dislike choose/chose/chosen
+act thing: buy/bought take/took/taken carry lose/lost purchase steal/stole/stolen sell/sold hide/hid/hidden pick+up
+  throw/threw/thrown+away
 act person: help meet/met follow praise thank blame trust assist teach/taught call
 act animal: feed/fed chase catch/caught hunt wash
 act food stuff: eat/ate/eaten cook taste prepare
@@ -194,58 +210,75 @@ SYNONYMS = dict(
     ship="vessel",
 )
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c013
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c016
+def ends_in_consonant_y(word: str) -> bool:
+    "Does the final *y* become *i* before an ending? It does in *city*, not in *boy*."
+    return word[-1] == "y" and word[-2] not in "aeiou"
+
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c017
 def plural(
     noun: str,  # Singular
 ) -> str:
-    "The regular plural."
-    if noun[-1] == "y" and noun[-2] not in "aeiou":
+    "The regular plural; it is also the form of a verb in the third person singular."
+    if ends_in_consonant_y(noun):
         return noun[:-1] + "ies"
     return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c014
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c020
 # a short stressed vowel doubles the consonant
 DOUBLING = "stop plan swim run forget".split()
 
 
+def verb_stem(
+    base: str,  # Base form: "stop", "love", "free"
+) -> str:
+    "What *-ing* and *-ed* are written behind: *stopp*, *lov*, *free*."
+    if base in DOUBLING:
+        return base + base[-1]
+    if base[-1] == "e" and not base.endswith("ee"):
+        return base[:-1]
+    return base
+
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c021
+def regular_past(
+    base: str,  # Base form
+) -> str:
+    "*carried*, *loved*, *stopped*."
+    if ends_in_consonant_y(base):
+        return base[:-1] + "ied"
+    if base[-1] == "e":
+        return base + "d"
+    return verb_stem(base) + "ed"
+
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c022
 def conjugate(
     entry: str,  # "eat/ate/eaten", "walk": base, past, participle
 ) -> dict:  # Penn tag -> form
     "All forms of a verb."
     base, *irregular = entry.split("/")
-    stem = base + base[-1] if base in DOUBLING else base[:-1] if base[-1] == "e" and not base.endswith("ee") else base
-    ing = base + "ing" if base.endswith("ee") else stem + "ing"
-    past = (
-        base[:-1] + "ied"
-        if base[-1] == "y" and base[-2] not in "aeiou"
-        else base + "d"
-        if base[-1] == "e"
-        else stem + "ed"
-    )
-    past, pp = irregular[0] if irregular else past, irregular[-1] if irregular else past
+    past = irregular[0] if irregular else regular_past(base)
+    participle = irregular[-1] if irregular else past
     third = base + "es" if base == "go" else plural(base)
-    return dict(VB=base, VBP=base, VBZ=third, VBD=past, VBN=pp, VBG=ing)
+    return dict(VB=base, VBP=base, VBZ=third, VBD=past, VBN=participle, VBG=verb_stem(base) + "ing")
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c015
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c025
 def degrees(
     adj: str,  # A short adjective
 ) -> tuple:  # Comparative and superlative
     "*big*, *bigger*, *biggest*."
-    stem = (
-        adj[:-1] + "i"
-        if adj[-1] == "y"
-        else adj[:-1]
-        if adj[-1] == "e"
-        else adj + adj[-1]
-        if adj in ("big", "sad", "hot")
-        else adj
-    )
+    stem = adj
+    if adj[-1] == "y":
+        stem = adj[:-1] + "i"
+    elif adj[-1] == "e":
+        stem = adj[:-1]
+    elif adj in ("big", "sad", "hot"):
+        stem = adj + adj[-1]
     return stem + "er", stem + "est"
 
 
-GRADED = {c: [degrees(a) for a in words.split()] for c, words in GRADABLE.items()}
+GRADED = {cls: [degrees(adj) for adj in words.split()] for cls, words in GRADABLE.items()}
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c018
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c028
 class Noun:
     "A common noun: forms, selectional class, gender (m, f, n; None for people of either), topic and rank in its list."
 
@@ -263,7 +296,11 @@ class Noun:
     def __repr__(self):
         return f"Noun({self.sg}, {self.cls}, {self.topic})"
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c019
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c030
+# two words in the table of verbs stand for several classes of objects
+OBJECT_CLASSES = dict(thing=THINGS, any=THINGS + ["person", "animal", "plant", "place"])
+
+
 class Verb:
     "A verb: forms by Penn tag, frame, classes of its object, particle."
 
@@ -275,28 +312,24 @@ class Verb:
         self.frame = frame
         self.rank = rank
         self.lemma = self.forms["VB"]
-        self.objects = [
-            c
-            for o in objects
-            for c in dict(thing=THINGS, any=THINGS + ["person", "animal", "plant", "place"]).get(o, [o])
-        ]
+        self.objects = [cls for word in objects for cls in OBJECT_CLASSES.get(word, [word])]
 
     def __repr__(self):
         return f"Verb({self.lemma}, {self.frame}: {' '.join(self.objects)})"
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c020
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c032
 def entries(
-    text: str,  # Lines "key key ...: word word ..."
+    text: str,  # Lines "key key ...: word word ..."; an indented line goes on with the one before
 ):
     "Yield (keys, rank from 1, word) of a lexicon table."
-    for line in text.strip().splitlines():
+    for line in re.sub(r"\n +", " ", text.strip()).splitlines():
         keys, _, words = line.partition(": ")
-        for rank, w in enumerate(words.split(), 1):
-            yield keys.split(), rank, w
+        for rank, word in enumerate(words.split(), 1):
+            yield keys.split(), rank, word
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c021
-nouns = [Noun(w, cls, topic, r) for (cls, topic), r, w in entries(NOUNS)]
-verbs = [Verb(w, frame, objs, r) for (frame, *objs), r, w in entries(VERBS)]
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c035
+nouns = [Noun(word, cls, topic, rank) for (cls, topic), rank, word in entries(NOUNS)]
+verbs = [Verb(word, frame, objects, rank) for (frame, *objects), rank, word in entries(VERBS)]
 by_sg = {n.sg: n for n in nouns}
 by_lemma = {v.lemma: v for v in reversed(verbs) if not v.particle}
 BE = dict(
@@ -307,39 +340,58 @@ DO = conjugate("do/did/done")
 HAVE["VBZ"] = "has"
 DO["VBZ"] = "does"
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c024
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c038
 def zipf(
     words,  # Most frequent first
 ) -> list:  # Urn
     "The urn of a list under Zipf's law, 1 / (rank + 1)."
-    return urn((w, 10**6 // (r + 2)) for r, w in enumerate(words))
+    return urn((word, 10**6 // (index + 2)) for index, word in enumerate(words))
 
-# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c025
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c041
+def noun_weight(
+    noun: Noun,
+    topic: str,  # One of `TOPICS`
+) -> int:
+    "How often a noun comes up in documents of a topic."
+    factor = 1
+    if noun.topic == topic:
+        factor = 12
+    elif noun.topic == "any":
+        factor = 4
+    return 10**6 // (noun.rank + 1) * factor
+
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c042
+def verb_weight(
+    verb: Verb,
+    liked: list,  # Classes of objects that the topic prefers
+) -> int:
+    "How often a verb comes up in documents of a topic."
+    factor = 1
+    if any(cls in liked for cls in verb.objects) and len(verb.objects) < 6:
+        factor = 6
+    elif len(verb.objects) > 6:
+        factor = 2
+    return 10**6 // (verb.rank + 1) * factor
+
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c044
+NOUN_CLASSES = list(dict.fromkeys(n.cls for n in nouns))
+FRAME_NAMES = list(dict.fromkeys(v.frame for v in verbs))
+
+
 class Urns:
-    "The lexicon as one topic sees it: an urn for every class."
+    "The lexicon as one topic sees it: nouns by class, verbs by frame, and verbs by the class of their object."
 
     def __init__(self, topic):
         liked = TOPICS[topic].split()
-        self.noun = {
-            c: urn(
-                (n, 10**6 // (n.rank + 1) * (12 if n.topic == topic else 4 if n.topic == "any" else 1))
-                for n in nouns
-                if n.cls == c
-            )
-            for c in {n.cls for n in nouns}
-        }
-        weight = lambda v: (
-            10**6
-            // (v.rank + 1)
-            * (6 if any(o in liked for o in v.objects) and len(v.objects) < 6 else 2 if len(v.objects) > 6 else 1)
-        )
-        self.verb = {f: urn((v, weight(v)) for v in verbs if v.frame == f) for f in {v.frame for v in verbs}}
+        weighted = [(v, verb_weight(v, liked)) for v in verbs]
+        self.noun = {cls: urn((n, noun_weight(n, topic)) for n in nouns if n.cls == cls) for cls in NOUN_CLASSES}
+        self.verb = {frame: urn((v, w) for v, w in weighted if v.frame == frame) for frame in FRAME_NAMES}
         self.verb_for = {
-            c: urn((v, weight(v)) for v in verbs if v.frame == "act" and c in v.objects) for c in self.noun
+            cls: urn((v, w) for v, w in weighted if v.frame == "act" and cls in v.objects) for cls in NOUN_CLASSES
         }
 
-
-topic_urns = {t: Urns(t) for t in TOPICS}
+# %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c046
+topic_urns = {topic: Urns(topic) for topic in TOPICS}
 name_urns = {k: zipf(v) for k, v in NAMES.items()}
 adjective_urns = {k: zipf(v) for k, v in ADJECTIVES.items()}
 adverb_urns = {k: zipf(v) for k, v in ADVERBS.items()}

@@ -30,7 +30,7 @@ from embryo.micro.tasks.meanings import (
     told,
 )
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c006
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c005
 def difference(
     dice: Dice,
     can_exchange: bool,  # Are there roles to exchange?
@@ -40,7 +40,7 @@ def difference(
     r = dice.roll()
     return "neg" if r < opposite else "roles" if can_exchange and r < 0.35 else "other"
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c006a
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c006
 # .113 = .12 / 2 + .88 * .06
 BOTH = {None: 0.113, "roles": 0.06, "other": 0.06}
 
@@ -54,14 +54,14 @@ def signs(
     one = dice.chance(0.5 if how == "neg" else both.get(how, 0.0))
     return one, one != (how == "neg")
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c006b
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c007
 def dressed(ev: Event, dice: Dice, words: float = 0.0) -> Event:
     "Another shape of the same meaning: passive, and with a share of `words` synonyms."
     if dice.chance(words):
         ev = reworded(ev)
     return ev.but(passive=dice.chance(0.2))
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c007
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c008
 def changed(
     ev: Event,
     how,  # A difference, or None
@@ -75,7 +75,7 @@ def changed(
             ev = altered(ev, s, dice) if s != slot else ev
     return exchanged(ev) if how == "roles" else altered(ev, slot, dice) if how in ("other", "excluded") else ev
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c007a
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c009
 def opened(
     task: str,
     n: int,  # Examples asked for
@@ -86,7 +86,7 @@ def opened(
         raise EmbryoError(f"{task}: {n} examples; ask for 1 or more")
     return ["\t".join(header)] if header else []
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c010
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c012
 def unlike(
     first: str,  # The first side, as printed
     ev: Event,
@@ -97,7 +97,7 @@ def unlike(
     s = say(ev)
     return say(ev.but(passive=not ev.passive)) if also or s == first else s
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c011
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c013
 DETAILS = [(), ("adj",), ("place",), ("time",), ("adj", "place")]
 
 
@@ -110,7 +110,7 @@ def bystander(ev: Event, dice: Dice) -> Event:
         neg=dice.chance(0.2),
     )
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c012
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c014
 def rte(
     dice: Dice,
     n: int,  # How many, half of each label
@@ -142,7 +142,7 @@ def rte(
         out.append(f"{i}\t{premise}\t{hypothesis}\t{'not_entailment' if i % 2 else 'entailment'}")
     return out
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c015
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c017
 def mnli(
     dice: Dice,
     n: int,  # How many, a third of each label
@@ -176,7 +176,7 @@ def mnli(
         out.append(f"{i}\t{i}{label[0]}\t{'story' if story else 'report'}\t{premise}\t{hypothesis}\t{label}")
     return out
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c018
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c020
 def quoted(ev: Event, dice: Dice) -> list:
     "A statement, now and then with a speaker, who does not count."
     if not dice.chance(0.15):
@@ -189,7 +189,7 @@ def quoted(ev: Event, dice: Dice) -> list:
         *told(ev, dice),
     ]
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c018a
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c021
 def mrpc(
     dice: Dice,
     n: int,  # How many, half of each label
@@ -213,7 +213,7 @@ def mrpc(
         out.append(f"{1 - i % 2}\t{2 * i}\t{2 * i + 1}\t{x}\t{y}")
     return out
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c021
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c024
 def question(ev: Event, slot: str, dice: Dice, polite: float = 0.15) -> str:
     "A question, now and then a polite one."
     return (
@@ -222,17 +222,17 @@ def question(ev: Event, slot: str, dice: Dice, polite: float = 0.15) -> str:
         else text(asked(ev, slot, dice), "?")
     )
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c021a
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c025
 def besides(ev: Event, slot: str) -> list:
     "The slots whose content a question for `slot` tells."
     return [s for s in content(ev) if s != slot and (s != "adj" or slot != "obj")]
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c021b
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c026
 def turned(ev: Event, slot: str) -> str:
     "The slot in which, after an exchange of roles, the one stands who was asked for."
     return {"subj": role_partner(ev), role_partner(ev): "subj"}.get(slot, slot)
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c021c
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c027
 def qqp(
     dice: Dice,
     n: int,  # How many, three of eight duplicates (GLUE: 37%)
@@ -259,7 +259,7 @@ def qqp(
         out.append(f"{i}\t{2 * i}\t{2 * i + 1}\t{x}\t{y}\t{int(same)}")
     return out
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c024
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c030
 def qnli(
     dice: Dice,
     n: int,  # How many, half of each label
@@ -299,7 +299,7 @@ def qnli(
         )
     return out
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c027
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c033
 WEIGHTS = dict(subj=1.4, verb=1.2, obj=1.4, to=1.2, place=0.8, time=0.7, adj=0.5)
 
 
@@ -319,7 +319,7 @@ def alike(
             )
     return round(5 * score / total, 3)
 
-# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c028
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c034
 def stsb(
     dice: Dice,
     n: int,  # How many
