@@ -61,7 +61,7 @@ def block_sizes(
     longest: int,  # Tokens of the longest block: 2, 4, 6 ...
     rng,  # Generator
 ) -> np.ndarray:  # Pairs of each block, line after line; they sum to `pairs`
-    "Block sizes of `flat-2` (1 pair), `flat-4` (2), `flat-6` (2 or 3) ...: equally likely, given that they fill a line."
+    "Block sizes of `flat-2` (1 pair), `flat-4` (2), `flat-6` (2 or 3): equally likely, given that they fill a line."
     if longest <= 4:
         return np.full(2 * int(pairs.sum()) // longest, longest // 2)
     sizes = np.arange(2, longest // 2 + 1)

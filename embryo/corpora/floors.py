@@ -260,6 +260,7 @@ def law_floor(
     probs=None,  # (V,) unigram law; None = uniform
     vocab_size: int = 29_995,  # V
     seed: int = 0,  # Unused: the floor is exact
+    line=None,  # Unused, too: independent draws know no lines
 ) -> dict:  # all, kind, stderr, plateau
     "Floor of independent draws: the languages `uniform` and `zipf`."
     iid = iid_floor(probs, vocab_size)
