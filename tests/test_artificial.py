@@ -11,14 +11,12 @@ from embryo.corpora.flat import (
     flat,
     flat_floor,
     matchings,
-    run_weight,
     shuffle,
-    shuffle_floor,
     shuffles,
     tiled_weight,
     whole_line_floor,
 )
-from embryo.corpora.artificial import floor
+from embryo.corpora.artificial import floor, run_weight, shuffle_floor
 from embryo.ground.errors import EmbryoError
 from embryo.ground.seeds import rng_for
 from embryo.corpora.tokens import N_SPECIALS, IdCorpus, open_ids

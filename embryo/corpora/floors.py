@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['SELECT', 'AS_MASK', 'AS_RANDOM', 'AS_SELF', 'AT_ALL', 'SELECTED', 'WINDOW', 'selected_loss', 'iid_floor',
-           'pair_floor', 'shown', 'lengths_by_position', 'mean_and_error', 'by_class', 'weigh', 'posterior_losses',
-           'beside_mask', 'pooled_mean', 'chain_floor', 'floor_entry', 'check_window', 'law_floor', 'bigram_floor']
+           'pair_floor', 'shown', 'posterior_loss', 'lengths_by_position', 'mean_and_error', 'by_class', 'weigh',
+           'posterior_losses', 'beside_mask', 'pooled_mean', 'chain_floor', 'floor_entry', 'check_window', 'law_floor',
+           'bigram_floor']
 
 # %% ../../nbs/1_corpora/02_floors.ipynb #c002
 import math
@@ -102,6 +103,21 @@ def shown(
     own, masked, _ = recipe
     u = rng.random(x.shape)
     return np.where(u < own, x, np.where(u < own + masked, -1, rng.integers(0, vocab_size, x.shape)))
+
+# %% ../../nbs/1_corpora/02_floors.ipynb #4d08181c
+def posterior_loss(
+    at,  # (D,) what the selected position shows, -1 for <mask>
+    truth,  # (D,) its id
+    known,  # (D,) log likelihood of what the others show, with the truth in place
+    shows,  # (D,) the same with the id in place that the position shows; anything where it shows <mask>
+    unknown,  # (D,) the same with nothing known about the position
+    vocab_size: int,  # V
+) -> np.ndarray:  # (D,) nats
+    "Loss of the truth under the posterior, when a selected position shows itself, `<mask>` or a random id."
+    own, masked, other = SELECTED
+    either = np.logaddexp(math.log(own) + shows, math.log(other / vocab_size) + unknown)
+    every = np.where(at < 0, math.log(masked) + unknown, either)
+    return every - known - np.log(np.where(at < 0, masked, own * (at == truth) + other / vocab_size))
 
 # %% ../../nbs/1_corpora/02_floors.ipynb #c012a
 def lengths_by_position(
@@ -260,6 +276,7 @@ def law_floor(
     probs=None,  # (V,) unigram law; None = uniform
     vocab_size: int = 29_995,  # V
     seed: int = 0,  # Unused: the floor is exact
+    line=None,  # Unused, too: independent draws know no lines
 ) -> dict:  # all, kind, stderr, plateau
     "Floor of independent draws: the languages `uniform` and `zipf`."
     iid = iid_floor(probs, vocab_size)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHUNK', 'check_law', 'alias_table', 'id_type', 'id_sampler', 'restrict_law', 'line_lengths', 'draw_chunks', 'gather',
-           'unstructured', 'rotation_chain', 'counted_chain', 'bigram_chain', 'chain_walker', 'bigram']
+           'shuffles', 'unstructured', 'rotation_chain', 'counted_chain', 'bigram_chain', 'chain_walker', 'bigram']
 
 # %% ../../nbs/1_corpora/01_laws.ipynb #c002
 import hashlib
@@ -164,6 +164,33 @@ def gather(
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)])
     checksum = hashlib.sha256(ids.tobytes()).hexdigest()
     return IdCorpus(ids, offsets, dict(header, n_tokens=len(ids), n_lines=len(offsets) - 1, sha256=checksum))
+
+# %% ../../nbs/1_corpora/01_laws.ipynb #c005
+def shuffles(
+    lengths,  # (k,) block lengths
+    rng,  # Generator
+) -> np.ndarray:  # (sum of lengths,) a random order of 0 ... length-1 for every block, block after block
+    "Uniformly random orders of many blocks."
+    by_size = np.argsort(-lengths, kind="stable")
+    start = np.cumsum(lengths) - lengths
+    size = lengths[by_size]
+    start = start[by_size]
+    T = int(size[0])
+    R = len(size)
+    kind = np.uint8 if T <= 256 else np.uint16 if T <= 1 << 16 else np.uint32
+    block = np.arange(R)
+    table = np.empty((T, R), kind)  # column = block
+    # blocks longer than t
+    flat = table.ravel()
+    rows = np.searchsorted(-size, -np.arange(T))
+    for t, r in enumerate(rows.tolist()):
+        at = rng.integers(0, t + 1, r, kind) * np.int64(R) + block[:r]
+        table[t, :r] = flat[at]
+        flat[at] = t
+    out = np.empty(int(lengths.sum()), kind)
+    for t, r in enumerate(rows.tolist()):
+        out[start[:r] + t] = table[t, :r]
+    return out
 
 # %% ../../nbs/1_corpora/01_laws.ipynb #c019
 def unstructured(

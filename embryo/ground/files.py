@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NO_SPACE', 'REFUSALS', 'HOST', 'atomic', 'disk_errors', 'sweep', 'orphan', 'remove_orphan', 'command', 'sealed',
-           'unsealed', 'write_json', 'load_json', 'read_json']
+           'unsealed', 'write_json', 'load_json', 'read_json', 'holds', 'made_once']
 
 # %% ../../nbs/0_ground/01_files.ipynb #c002
 import errno
@@ -278,3 +278,34 @@ def read_json(
         raise EmbryoError(
             f"{path}, line {line(e)}: not valid JSON ({getattr(e, 'msg', e)}); make it again or restore it"
         ) from None
+
+# %% ../../nbs/0_ground/01_files.ipynb #a7670643
+def holds(
+    folder,  # Folder with a key.json, or none
+    key: str,  # What the content should have been made from
+) -> bool:
+    "Whether the content of a folder was made from this key."
+    try:
+        return json.loads((Path(folder) / "key.json").read_text())["key"] == key
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+# %% ../../nbs/0_ground/01_files.ipynb #4301e48c
+def made_once(
+    folder,  # Where the content lies or goes
+    key: str,  # Of everything that it is made from
+    make,  # f(folder): writes the content
+    check,  # f(folder): opens it, or raises EmbryoError if it is damaged
+):  # What `check` returned
+    "Open a folder's content; make it first if it is not there, made from something else, or damaged."
+    folder = Path(folder)
+    for again in (False, True):
+        if again or not holds(folder, key):
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            write_json(folder / "key.json", dict(key=key))
+        try:
+            return check(folder)
+        except EmbryoError:  # damaged since: the same again
+            if again:
+                raise
