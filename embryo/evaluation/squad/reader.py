@@ -19,7 +19,7 @@ from ...ground.errors import EmbryoError
 from ...ground.seeds import rng_for, seed_for
 from ...ground.machine import device, has_bf16
 from ...ground.rows import row_frame
-from ..tasks.trivial import FinetuneConfig, lr_share, plan
+from ..tasks.settings import FinetuneConfig, lr_share, plan
 from ..tasks.finetune import collate, encode, length_batches, load_body, make_optimizer, quiet
 from .squad import TASK, answer_scores, squad_rows, SquadConfig
 

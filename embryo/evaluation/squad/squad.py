@@ -21,7 +21,7 @@ from ...ground.files import load_json
 from ...ground.data import read_lines
 from ...ground.rows import mean_rows, row_frame, share_error
 from ...ground.printed import printed_finetuning
-from ..tasks.trivial import FinetuneConfig
+from ..tasks.settings import FinetuneConfig
 
 # %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c006
 def field(
