@@ -7,12 +7,7 @@ from embryo.ground.rows import share_error
 from embryo.evaluation.attention import attention_rows, near_rows
 from embryo.evaluation.knowledge.facts import ask, fact_hits, rank_scores
 from embryo.evaluation.knowledge.lama import read_lama, single_pieces
-<<<<<<< HEAD
 from embryo.evaluation.probing.probe import layer_scores, probe
-=======
-from embryo.evaluation.probing import probe as probing
-from embryo.evaluation.probing.probe import probe
->>>>>>> wt-D
 from embryo.evaluation.probing.probes import probe_answers, probe_said
 from embryo.evaluation.probing.targets import ProbeConfig, read_tasks
 from embryo.evaluation.squad.reader import best_spans, finetune_squad, read_spans, squad_windows
@@ -297,11 +292,7 @@ def test_probes_with_ties():
         and tied.all()
         and np.allclose(share, np.where(gold.numpy()[:, None] < 0, 0, 1 / 3).repeat(2, 1))
     )
-<<<<<<< HEAD
     r = layer_scores(said, gold.numpy(), np.arange(6), [0, 1], share=share, tied=tied).set_index(
-=======
-    r = probing.score_rows(said, gold.numpy(), np.arange(6), [0, 1], share=share, tied=tied).set_index(
->>>>>>> wt-D
         ["group", "layer", "metric"]
     )["value"]
     assert (
