@@ -10,29 +10,18 @@ from embryo.corpora.laws import unstructured
 from embryo.batch.plan import Plan
 from embryo.ground.errors import EmbryoError
 from embryo.models.models import build
-from embryo.results.nursery.curves import (
-    at_best,
-    best_settings,
-    half_width,
-    leaves_plateau,
-    nursery_curves,
-    plateau_rows,
-)
+from embryo.results.nursery.curves import at_best, best_settings, half_width, nursery_curves
+from embryo.results.nursery.plateau import leaves_plateau, plateau_rows
 from embryo.results.nursery.savings import (
     BELOW,
-    FEWEST,
     at_equal_flops,
-    beside_fewest,
     difference,
     efficiency,
-    fewest_alone,
-    mean_curves,
-    plot_nursery,
     savings,
-    table_end,
-    table_savings,
     tokens_to,
 )
+from embryo.results.nursery.drawings import FEWEST, beside_fewest, fewest_alone, mean_curves, plot_nursery
+from embryo.results.nursery.tables import table_end, table_savings
 from embryo.results.nursery.growth import in_shared_settings
 from embryo.results.nursery.tasks import table_tasks, task_changes, task_scores, trivial_seeds
 from embryo.pretraining.settings import PretrainConfig
