@@ -118,7 +118,7 @@ def training_settings(
 ) -> dict:  # Fields of `PretrainConfig`
     "The settings of a training; a reader's objective is found beside the profile."
     training = dict(resolve(study.profile, "pretrain", *names), seed=seed)
-    if ":" in str(training.get("objective", "")):
+    if ".py:" in str(training.get("objective", "")):
         training["objective"] = beside(study.profile, training["objective"])
     return training
 
@@ -127,7 +127,7 @@ def objective_files(
     *trainings,  # From `training_settings`
 ) -> list:  # Paths, each once
     "The files in which objectives of the reader's stand."
-    functions = [t["objective"] for t in trainings if ":" in str(t.get("objective", ""))]
+    functions = [t["objective"] for t in trainings if ".py:" in str(t.get("objective", ""))]
     return list(dict.fromkeys(file_of(f) for f in functions))
 
 # %% ../../../nbs/6_batch/02_graph/01_series.ipynb #c021
