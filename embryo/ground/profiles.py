@@ -39,6 +39,8 @@ SECTIONS = (
     "variants",
     "finetune",
     "examine",
+    "evaluators",
+    "figures",
     "results",
 )
 
