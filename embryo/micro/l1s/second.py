@@ -11,8 +11,8 @@ __all__ = ['AFTER', 'COPULAS', 'VERBAL', 'NOMINAL', 'token', 'plain_label', 'bas
 from functools import lru_cache
 from ...ground.errors import EmbryoError
 from ..english.lexicon import by_sg, Dice
-from ..english.documents import Entity, Tree
-from ..english.sentences import detokenise, document
+from ..english.documents import detokenise, Entity, Tree
+from ..english.sentences import document
 from .words import CASE, GRADE, PERSON, SINGULAR, SUFFIX, spell, verb_lemma
 
 # %% ../../../nbs/micro/02_l1s/01_second.ipynb #c005
@@ -40,20 +40,20 @@ def token(
         unit = (w,)
     return (unit + (case,) if case else unit,)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c005a
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c006
 @lru_cache
 def plain_label(label):
     return label.split("-")[0]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c005b
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c007
 def base(t):
     return plain_label(t.label)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c005c
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c008
 def is_token(t):
     return type(t.kids) is str
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c007
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c010
 AFTER = ("PP", "SBAR", "S", "VP")
 
 
@@ -78,7 +78,7 @@ def nominal(t: Tree, case: str = "") -> list:
         out[-1] += (case,)
     return out
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c007a
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c011
 def postpositional(t: Tree) -> list:
     "What was a prepositional phrase: a case, or the genitive and a postposition."
     prep, *rest = t.kids
@@ -89,7 +89,7 @@ def postpositional(t: Tree) -> list:
         [] if w in CASE else [(w,)]
     )
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c009
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c013
 def subordinated(t: Tree, form: str = "") -> list:
     "A clause and then its conjunction, or a relative clause."
     first, *rest = t.kids
@@ -104,7 +104,7 @@ def subordinated(t: Tree, form: str = "") -> list:
         *([("saying",)] if is_token(first) and first.kids.lower() == "that" else units(first)),
     ]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c011
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c015
 @lru_cache(maxsize=1 << 16)
 def verb(
     chain: tuple,  # (tag, word) of the outermost auxiliary, ..., of the verb; *not* may stand among or before them
@@ -136,7 +136,7 @@ def verb(
         marks += [agree] * (tag in ("VBD", "VBZ", "VBP", "MD") and agree != "") + ["Q"] * (form == "Q")
     return (f"to {verb_lemma(*words[-1])} {particle}".strip(), *marks)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c014
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c018
 COPULAS = ("be", "seem", "become", "look", "remain")
 
 VERBAL = ("VB", "VBD", "VBG", "VBN", "VBP", "VBZ", "MD", "TO")
@@ -191,7 +191,7 @@ def verbal(t: Tree, agree: str = "", form: str = "", chain: tuple = ()) -> list:
         out.append(verb(chain, particle, agree, form) if chain[-1][0] != "RB" else ("not",))
     return out
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c016
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c020
 def quoted(kids: list) -> list:
     "Constituents, with what stands between quotation marks as one."
     marks = [i for i, k in enumerate(kids) if k.label in ("``", "''")]
@@ -200,7 +200,7 @@ def quoted(kids: list) -> list:
     i, j = marks
     return kids[:i] + [Tree("QUOTE", [k for k in kids[i : j + 1] if k.label != ","])] + kids[j + 1 :]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c018
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c022
 def agreement(np: Tree, ref=None) -> str:
     "Suffix label of a subject."
     kids = np.kids
@@ -218,7 +218,7 @@ def agreement(np: Tree, ref=None) -> str:
     gender = ref.gender if isinstance(ref, Entity) else by_sg[w].gender or "p" if w in by_sg else "n"
     return dict(m="3M", f="3F", p="3PL").get(gender, "3N")
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c018a
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c023
 def clausal(t: Tree, form: str = "", asked=()) -> list:
     "Subject, the rest, verb."
     kids = quoted(t.kids)
@@ -276,7 +276,7 @@ def clausal(t: Tree, form: str = "", asked=()) -> list:
         out += units(k)
     return out
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c019
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c024
 NOMINAL = ("NP", "ADJP", "ADVP", "WHNP", "WHADVP", "WHADJP", "QP", "NX", "INTJ", "PRT")
 
 
@@ -301,21 +301,21 @@ def units(
         return [u for k in t.kids for u in units(k)] + [("saying",)]
     return clausal(t, form)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c019a
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c025
 def second_language(
     tree: Tree,  # A sentence of `grammar.document`
 ) -> list:  # Words and punctuation
     "The sentence in the second language."
     return [spell(u) for u in units(tree)]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c021
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c027
 def gloss(
     tree: Tree,  # A sentence
 ) -> str:  # stem-SUFFIX-SUFFIX ...
     "The words of `second_language`, explained."
     return " ".join("-".join([u[0].removeprefix("to ").replace(" ", "."), *u[1:]]) for u in units(tree))
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c030
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c036
 def kannada_text(
     dice: Dice,
     words: int,  # At least so many

@@ -10,8 +10,7 @@ __all__ = ['SHORT', 'LONG', 'STEM', 'FIRST', 'LATER', 'SPELL', 'VOWEL', 'DIGITS'
 from functools import lru_cache
 from ..english.lexicon import ADJECTIVES, ADVERBS, DO, HAVE, degrees, Dice, nouns, verbs
 from ..english.nouns import PRONOUNS
-from ..english.clauses import REFLEXIVE
-from ..english.sentences import SEEM
+from ..english.clauses import REFLEXIVE, SEEM
 from ..english.annotations import BE_FORMS
 
 # %% ../../../nbs/micro/02_l1s/00_words.ipynb #c005
