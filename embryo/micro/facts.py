@@ -15,8 +15,7 @@ from typing import NamedTuple
 from ..ground.errors import choose, EmbryoError
 from ..ground.printed import RELATIONS
 from .english.lexicon import Dice, urn
-from .english.documents import Tree
-from .english.sentences import first_leaf
+from .english.documents import finish, Tree
 
 # %% ../../nbs/micro/01_facts.ipynb #c005
 FACTS_BY_RELATION = """
@@ -83,7 +82,7 @@ class Fact(NamedTuple):
     obj: str  # one word
     real: bool  # true of our world too
 
-# %% ../../nbs/micro/01_facts.ipynb #c006a
+# %% ../../nbs/micro/01_facts.ipynb #c007
 def read_facts(
     # Lines "relation: subject, subject = object; ... | invented ones"; an indented line goes on with the one before
     table: str,
@@ -114,7 +113,7 @@ def read_facts(
 
 FACTS = read_facts(FACTS_BY_RELATION)
 
-# %% ../../nbs/micro/01_facts.ipynb #c011
+# %% ../../nbs/micro/01_facts.ipynb #c012
 PARAPHRASES = """
 P103 (S (NP-SBJ:ARG1 (NP (DT the) (JJ native) (NN language)) (PP (IN of) (NP X))) (VP (VBZ:be is) (NP-PRD:ARG2 Y)))
 P103 (S (NP-SBJ:ARG1 Y) (VP (VBZ:be is) (NP-PRD:ARG2 (NP X (POS 's)) (JJ native) (NN language))))
@@ -199,14 +198,14 @@ P740 (S (NP-SBJ:ARG1 Y) (VP (VBZ:be is) (NP-PRD:ARG2 (NP (DT the) (NN birthplace
 P740 (S (NP-SBJ:ARG1 (NP (DT the) (NN story)) (PP (IN of) (NP X))) (VP (VBD:begin began) (PP-LOC:ARGM-LOC (IN in) (NP Y))))
 """
 
-# %% ../../nbs/micro/01_facts.ipynb #c013
+# %% ../../nbs/micro/01_facts.ipynb #c014
 class Phrase(NamedTuple):
     "A tree with slots, ready to be filled."
 
     root: tuple  # (label, marks, children): children is a word or a list of nodes, "X" and "Y"
     lemmas: list  # of the predicates, left to right
 
-# %% ../../nbs/micro/01_facts.ipynb #c013a
+# %% ../../nbs/micro/01_facts.ipynb #c015
 def read_phrase(
     text: str,  # "(S (NP-SBJ:ARG1 X) (VP ...))"
 ) -> Phrase:
@@ -238,7 +237,7 @@ PHRASES = {r: [] for r in RELATIONS}
 for line in PARAPHRASES.strip().splitlines():
     PHRASES[choose("relation", line.split()[0], RELATIONS)].append(read_phrase(line.partition(" ")[2]))
 
-# %% ../../nbs/micro/01_facts.ipynb #c016
+# %% ../../nbs/micro/01_facts.ipynb #c018
 @cache
 def name_tags(
     name: str,  # "Merin Airport", "jazz"
@@ -246,7 +245,7 @@ def name_tags(
     "A name, word by word."
     return [("NNP" if w[0].isupper() else "NN", w) for w in name.split()]
 
-# %% ../../nbs/micro/01_facts.ipynb #c016a
+# %% ../../nbs/micro/01_facts.ipynb #c019
 def state(
     fact: Fact,  # What to say
     phrase: Phrase,  # How: one of `PHRASES[fact.relation]`
@@ -277,12 +276,10 @@ def state(
         return t
 
     t = make(phrase.root)
-    t.kids.append(Tree(".", "."))
-    first = first_leaf(t)
-    first.kids = first.kids[0].upper() + first.kids[1:]
+    finish(t)
     return t, [tuple(p) for p in preds]
 
-# %% ../../nbs/micro/01_facts.ipynb #c026
+# %% ../../nbs/micro/01_facts.ipynb #c029
 # tenths of the text in which such a fact may be stated, facts in twenty, what in-order training should make of it, and
 # why
 TIMINGS = dict(
@@ -293,7 +290,7 @@ TIMINGS = dict(
     never=((), 2, "never", "kept out of the text: a control"),
 )
 
-# %% ../../nbs/micro/01_facts.ipynb #c027
+# %% ../../nbs/micro/01_facts.ipynb #c030
 def shuffled(
     dice: Dice,
     items,  # What to put in order
@@ -301,7 +298,7 @@ def shuffled(
     "The items in an order drawn by dice."
     return sorted(items, key=lambda _: dice.roll())
 
-# %% ../../nbs/micro/01_facts.ipynb #c027a
+# %% ../../nbs/micro/01_facts.ipynb #c031
 class FactBook:
     "How often and when each fact is stated, drawn from a seed; and where it was stated, as recorded."
 
@@ -386,7 +383,7 @@ class FactBook:
             )
         return "".join(out)
 
-# %% ../../nbs/micro/01_facts.ipynb #c034
+# %% ../../nbs/micro/01_facts.ipynb #c038
 def lama_files(
     book: FactBook,  # Whose facts
 ) -> dict:  # path -> text

@@ -10,8 +10,7 @@ __all__ = ['SHORT', 'LONG', 'STEM', 'FIRST', 'LATER', 'SPELL', 'VOWEL', 'DIGITS'
 from functools import lru_cache
 from ..english.lexicon import ADJECTIVES, ADVERBS, DO, HAVE, degrees, Dice, nouns, verbs
 from ..english.nouns import PRONOUNS
-from ..english.clauses import REFLEXIVE
-from ..english.sentences import SEEM
+from ..english.clauses import REFLEXIVE, SEEM
 from ..english.annotations import BE_FORMS
 
 # %% ../../../nbs/micro/02_l1s/00_words.ipynb #c005
@@ -63,8 +62,11 @@ def spelled(
     return out + ("್" if open_ else "")
 
 # %% ../../../nbs/micro/02_l1s/00_words.ipynb #c010
-CLOSED = """this that these those every each another no any some all many i you he she it they self who what where when saying and but or because while after before if although until yes
-    near behind outside for not two three four five six ten night noon morning evening day week year so thus as more most""".split()
+CLOSED = """
+    this that these those every each another no any some all many i you he she it they self who what where when
+    saying and but or because while after before if although until yes near behind outside for not two three four
+    five six ten night noon morning evening day week year so thus as more most
+""".split()
 SINGULAR = {n.pl: n.sg for n in nouns}
 BASE = {
     (tag, form): lemma

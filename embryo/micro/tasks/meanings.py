@@ -26,7 +26,7 @@ from embryo.micro.english.lexicon import (
 )
 from ..english.documents import Entity
 from ..english.events import auxiliaries, Event, inflect
-from ..english.sentences import detokenise
+from ..english.documents import detokenise
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c005
 ALIKE = SYNONYMS | {v: k for k, v in SYNONYMS.items()}
@@ -114,11 +114,11 @@ def name_of(e) -> str:
         else e.noun.sg
     )
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c012a
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c013
 def is_free(word: str, taken) -> bool:
     return word not in taken and ALIKE.get(word, word) not in taken
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c012b
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c014
 def someone(
     dice: Dice,
     taken=(),  # Names of participants who are already there
@@ -131,7 +131,7 @@ def someone(
     noun = dice.pick([n for n in CLASS["person"] if is_free(n.sg, taken)])
     return Entity(noun, "p" if dice.chance(0.15) else noun.gender or "m")
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c013
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c015
 ATTRIBUTES = ("adj", "place", "time")
 
 
@@ -175,11 +175,11 @@ def happening(
         tense="past" if dice.chance(0.85) else "present",
     )
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c015
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c017
 def bare(e: Entity) -> Entity:
     return Entity(e.noun, e.gender, e.name)
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c015a
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c018
 def only(
     ev: Event,
     keep,  # Attributes to keep
@@ -191,20 +191,20 @@ def only(
         time=ev.time if "time" in keep else None,
     )
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c015b
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c019
 def filled(ev: Event, slot: str):
     return ev.obj.adj if slot == "adj" else getattr(ev, slot)
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c015c
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c020
 def slots(ev: Event, of=("subj", "verb", "obj", "to", *ATTRIBUTES)) -> list:
     return [s for s in of if filled(ev, s)]
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c015d
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c021
 def content(ev: Event) -> list:
     "The slots in which another content word makes another meaning; to give, send, bring and lend are too close for that."
     return [s for s in slots(ev) if s != "verb" or not ev.to]
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c016
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c022
 def role_partner(ev: Event):  # "obj", "to" or None
     "The slot whose person could change places with the one who acts."
     return "to" if ev.to else "obj" if ev.obj.noun.cls == "person" else None
@@ -215,7 +215,7 @@ def exchanged(ev: Event) -> Event:
     s = role_partner(ev)
     return ev.but(**{"subj": getattr(ev, s), s: ev.subj})
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c018
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c024
 def another(e: Entity, dice: Dice, taken) -> Entity:
     "Another participant of the same kind."
     if e.gender == "I":
@@ -224,7 +224,7 @@ def another(e: Entity, dice: Dice, taken) -> Entity:
         return Entity(e.noun, e.gender, (dice.pick([x for x in FIRST[e.gender] if x not in taken]),))
     return Entity(dice.pick([n for n in CLASS[e.noun.cls] if is_free(n.sg, taken)]), e.gender, adj=e.adj)
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c018a
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c025
 def altered(
     ev: Event,
     slot: str,  # What to change
@@ -245,7 +245,7 @@ def altered(
         return ev.but(place=dice.pick([t for t in TOWNS if t != ev.place]))
     return ev.but(**{slot: another(getattr(ev, slot), dice, taken)})
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c019
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c026
 def reworded(ev: Event) -> Event:
     "Exchange what has a synonym."
 
@@ -264,11 +264,11 @@ def reworded(ev: Event) -> Event:
         place=other(ev.place),
     )
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c019a
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c027
 def same(a, b) -> bool:
     return a == b or a is not None and ALIKE.get(a, a) == b
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c021
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c029
 def phrase(e, case=1) -> list:
     "The words for a participant, place or time; `case` 0 is the nominative."
     if type(e) is str:
@@ -277,11 +277,11 @@ def phrase(e, case=1) -> list:
         return ["me" if case else "I"]
     return [e.name[0]] if e.name else ["the", *([e.adj] if e.adj else []), e.noun.pl if e.gender == "p" else e.noun.sg]
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c021a
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c030
 def time_words(t: str) -> list:
     return ["on" if t in NAMES["day"] else "in", t]
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c021b
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c031
 def wh_word(ev: Event, slot: str) -> str:
     "The question word for a slot."
     return (
@@ -294,7 +294,7 @@ def wh_word(ev: Event, slot: str) -> str:
         else "what"
     )
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c022
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c032
 def express(
     ev: Event,  # A meaning
     ask: str = None,  # None: a statement; a slot: ask for it; "yes": ask whether
@@ -307,11 +307,10 @@ def express(
     first = getattr(ev, front)
     moved = ask is not None and ask != front and not embedded
     # a moved auxiliary that is not there is *do*, as with *not*
-    chain, forms = auxiliaries(ev.but(neg=ev.neg and not never or moved))
     number = "s" if ask == front else {"I": "I", "p": "p"}.get(first.gender, "s")
     form = "fin"
     made = []
-    for lemma, then in zip(chain, forms):
+    for lemma, then in auxiliaries(ev.but(neg=ev.neg and not never or moved)):
         made.append(inflect(dict(have=HAVE, be=BE, do=DO)[lemma], form, number, ev.tense).kids)
         form = then
     who = [] if ask == front else phrase(first, 0)
@@ -342,7 +341,7 @@ def express(
         words += ["in" if type(ev.place) is str else "at", *phrase(ev.place)]
     return wh + words + (time_words(ev.time) if ev.time and ask != "time" else [])
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c023
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c033
 def text(
     words: list,  # Words, names with their capital letter
     end: str = ".",  # Final mark

@@ -10,10 +10,10 @@ __all__ = ['THIRD', 'BASE', 'PAST', 'TASKS', 'CEILINGS', 'breakages', 'cola', 'j
 import re
 from functools import partial
 from ..english.lexicon import ADJECTIVES, HAVE, Dice, name_urns, verbs
-from ..english.documents import Doc, leaves
+from ..english.documents import detokenise, Doc, leaves
 from ..english.nouns import VERY
 from ..english.events import Event
-from ..english.sentences import detokenise, sentence
+from ..english.sentences import sentence
 from embryo.micro.tasks.meanings import (
     ATTRIBUTES,
     CLASS,
@@ -92,7 +92,7 @@ def judging(
     "One half of the judging adjectives."
     return {k: ADJECTIVES[k][unseen::2] for k in ("good", "bad")}
 
-# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c009a
+# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c010
 def verdict(
     dice: Dice,
     good: bool,  # What is meant
@@ -114,7 +114,7 @@ def verdict(
         return [dice.pick(name_urns[dice.pick("mf")]), dice.pick(["saw", "found", "remembered"]), "the", adj, name]
     return ["the", name, be, *([dice.pick(VERY)] if dice.chance(0.4) else []), adj]
 
-# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c010
+# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c011
 def sst2(
     dice: Dice,
     n: int,  # How many
@@ -138,7 +138,7 @@ def sst2(
         out.append(f"{' '.join(main).lower()} . \t{int(good)}")
     return out
 
-# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c013
+# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c014
 def told_events(
     dice: Dice,
     n: int,  # Sentences
@@ -153,7 +153,7 @@ def told_events(
         out.append((ev, text(told(dressed(ev, dice), dice))))
     return out
 
-# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c013a
+# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c015
 def answer(
     ev: Event,
     slot: str,
@@ -164,7 +164,7 @@ def answer(
     m = re.search(r"\b" + " ".join(phrase(getattr(ev, slot))) + r"\b", said, re.IGNORECASE)
     return dict(text=m.group(), answer_start=start + m.start())
 
-# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c014
+# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c016
 def unanswerable(
     events: list,  # Of the paragraph
     ev: Event,  # One of them
@@ -191,7 +191,7 @@ def unanswerable(
         slot,
     )
 
-# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c015
+# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c017
 def squad(
     dice: Dice,
     n_questions: int,  # Half of them without an answer
@@ -226,7 +226,7 @@ def squad(
         paragraphs.append(dict(qas=qas, context=context))
     return dict(version="v2.0", data=[dict(title="Micro_world", paragraphs=paragraphs)])
 
-# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c018
+# %% ../../../nbs/micro/03_tasks/02_single.ipynb #c020
 TASKS = {
     "CoLA": dict(train=(cola, 2500), dev=(cola, 1000)),
     "SST-2": dict(train=(sst2, 2500), dev=(partial(sst2, unseen=True), 1000)),
