@@ -149,7 +149,7 @@ class _Xz(io.RawIOBase):
 def read_lines(
     path,  # .txt, .tsv, .jsonl ..., plain or with .gz / .xz behind
 ):
-    "Yield (line number from 1, line without its end) of a UTF-8 file, plain, gzip or xz; a byte order mark is left out."
+    "Yield (line number from 1, line without its end) of a UTF-8 file, plain, gzip or xz, without byte order mark."
     path = Path(path)
     n = 0
     if not path.is_file():
