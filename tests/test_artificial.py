@@ -1,10 +1,11 @@
-"Artificial languages against slow plain Python that shares nothing with them: the same law, the same structure, the same floors."
+"""Artificial languages against slow plain Python that shares nothing with them: the same law, the same structure, the
+same floors."""
 
 import bisect, itertools, math, random
 from collections import Counter
 import numpy as np
 import pytest
-from embryo.corpora.laws import CHUNK, alias_table, bigram, bigram_chain, check_law, restrict_law, unstructured
+from embryo.corpora.laws import CHUNK, alias_table, bigram, bigram_chain, restrict_law, unstructured
 from embryo.corpora.floors import chain_floor, iid_floor, lengths_by_position, pair_floor
 from embryo.corpora.nesting import match, nesting, nesting_statistics, parentheses
 from embryo.corpora.flat import (
@@ -201,7 +202,8 @@ def test_alias_table_is_the_law():
 
 
 def test_nesting_structure():
-    "A plain stack pops what our streams close, across chunks; reset and closed lines stand alone; the depth is the plain one."
+    """A plain stack pops what our streams close, across chunks; reset and closed lines stand alone; the depth is the
+    plain one."""
     opened, depth = parentheses(np.full(1, 50_000), 0.4, "stream", rng_for("t"))
     stack = []
     partner = [-1] * 50_000
@@ -274,7 +276,8 @@ def test_shuffles_are_uniform():
 
 
 def test_counted_chain_counts():
-    "A chain counted on a small text, by hand: pairs across lines do not count, an id without successor goes on with the law."
+    """A chain counted on a small text, by hand: pairs across lines do not count, an id without successor goes on with
+    the law."""
     text = [[0, 1, 0, 1, 2], [2, 0, 1], [3]]
     ids = np.concatenate(text).astype(np.uint16) + N_SPECIALS
     c = IdCorpus(ids, np.cumsum([0] + [len(l) for l in text]), dict(vocab_size=9, sha256="x"))
@@ -323,7 +326,8 @@ MAKERS = dict(
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_seed_and_folder(name, tmp_path):
-    "One seed, one corpus, in memory or in a folder; another seed, another one; a longer corpus begins with the chunks of a shorter one."
+    """One seed, one corpus, in memory or in a folder; another seed, another one; a longer corpus begins with the
+    chunks of a shorter one."""
     k = dict(n_tokens=CHUNK + 3000, vocab_size=500, seed=4)
     a = MAKERS[name](**k)
     b = MAKERS[name](**k, out=tmp_path / "c")
@@ -341,7 +345,8 @@ def test_seed_and_folder(name, tmp_path):
 
 
 def test_closed_forms():
-    "Long-run facts at p = 0.4: empty stack 1/6, mean depth 2.5, 60% adjacent partners, mean distance 5, 4.8% orphans in lines of 80-124."
+    """Long-run facts at p = 0.4: empty stack 1/6, mean depth 2.5, 60% adjacent partners, mean distance 5, 4.8% orphans
+    in lines of 80-124."""
     s = nesting_statistics(3_000_000, seed=1)
     for k, v, digits in (
         ("empty", 1 / 6, 0),

@@ -1,4 +1,5 @@
-"""An L1 of one's own, as a file and as a function, from a profile to a row of table 1; what cannot be one, in one sentence; which files make a corpus; and two properties of L1s against what is known of them."""
+"""An L1 of one's own, as a file and as a function, from a profile to a row of table 1; what cannot be one, in one
+sentence; which files make a corpus; and two properties of L1s against what is known of them."""
 
 import gzip, json, os, shutil
 from pathlib import Path
@@ -292,7 +293,8 @@ def test_files_of_the_committed_rows():
 
 
 def test_joiners_inside_words(tmp_path, lab):
-    "They are kept, so that two words stay two; left out where a profile says so; and text without them is the same either way."
+    """They are kept, so that two words stay two; left out where a profile says so; and text without them is the same
+    either way."""
     tok = open_tokenizer(Path(lab["corpora"]) / "tokenizer")
     word = "\u0cac\u0ccd\u0caf\u0cbe\u0c82\u0c95\u0ccd\u200c\u0ca8\u0cb2\u0ccd\u0cb2\u0cbf"
     bare = "\u0cac\u0ccd\u0caf\u0cbe\u0c82\u0c95\u0ccd\u0ca8\u0cb2\u0ccd\u0cb2\u0cbf"
@@ -433,7 +435,8 @@ def test_glue_label_outside_the_set(run, tmp_path, lab):
 
 
 def orphans(line, p=0.4):
-    "Exact share of tokens whose partner a cut takes away: a pair of distance d stays whole at L-d of the L places of a line; d = 2k+1 with the Catalan law of first passages."
+    """Exact share of tokens whose partner a cut takes away: a pair of distance d stays whole at L-d of the L places of
+    a line; d = 2k+1 with the Catalan law of first passages."""
     law = {}
     k = 0
     term = 1 - p
@@ -460,7 +463,8 @@ def test_grammar_statistics():
 
 
 def test_grammar_statistics_of_written_ids():
-    "The same, read from the corpus with a stack: an id that equals the top closes (of 600,000 ids, a fresh one hardly ever does)."
+    """The same, read from the corpus with a stack: an id that equals the top closes (of 600,000 ids, a fresh one
+    hardly ever does)."""
     c = nesting(600_000, vocab_size=600_000, seed=5)
     of = np.repeat(np.arange(len(c)), np.diff(c.offsets))
     stack = []
@@ -488,7 +492,8 @@ def test_grammar_statistics_of_written_ids():
 
 
 def test_training_on_uniform_ends_at_the_floor(tmp_path):
-    "Within 0.02 nats of the exact floor, of which 0.003 are the standard error of 57,000 held-out positions; and not below it."
+    """Within 0.02 nats of the exact floor, of which 0.003 are the standard error of 57,000 held-out positions; and not
+    below it."""
     from embryo.models.models import build
     from embryo.pretraining.settings import PretrainConfig
     from embryo.pretraining.loop import pretrain

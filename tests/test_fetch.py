@@ -1,4 +1,5 @@
-"""embryo_fetch against a hub on this machine: the layout, what a kill leaves, what the network and the hub can do to it."""
+"""embryo_fetch against a hub on this machine: the layout, what a kill leaves, what the network and the hub can do to
+it."""
 
 import gzip, json, os, re, shutil, signal, subprocess, sys, zipfile
 from pathlib import Path

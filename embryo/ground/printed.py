@@ -252,7 +252,7 @@ def printed_score(
     l1: str,  # Name in rows: of an L1, or `L1+english` after the English stage
     tasks,  # What the mean is over; a single task is its own mean
 ) -> float:  # NaN where the paper does not print all of them
-    "The printed score of a task, or the printed mean of the same tasks: of all eight the paper's own, of fewer the mean of its cells."
+    "The printed score of a task, or mean of the same tasks: of all eight the paper's own, of fewer that of its cells."
     row = (P2_TABLE1 | P2_TABLE6).get(l1, {})
     if set(tasks) == set(P2_TASKS) and row:
         return row["Avg"]
