@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FINDING', 'WEIGHED', 'SAYS_NOTHING', 'findings', 'unsealed_file', 'state_damage', 'leftovers', 'run_stages',
-           'due_steps', 'unbroken', 'plain', 'odd_ones', 'audit_series']
+           'due_steps', 'unbroken', 'plain', 'odd_ones', 'Audit', 'audit_series']
 
 # %% ../../nbs/2_models/06_audit.ipynb #c002
 from fastcore.basics import patch
@@ -74,7 +74,7 @@ def unsealed_file(
         else [f"{f}: has no seal (written by an older version, or edited), so a change in it cannot be told"]
     )
 
-# %% ../../nbs/2_models/06_audit.ipynb #c007a
+# %% ../../nbs/2_models/06_audit.ipynb #c008
 def state_damage(
     folder,  # Series folder
 ) -> list:  # Sentences
@@ -91,7 +91,7 @@ def state_damage(
             out.append(str(e))
     return out
 
-# %% ../../nbs/2_models/06_audit.ipynb #c007b
+# %% ../../nbs/2_models/06_audit.ipynb #c009
 def leftovers(
     series: Series,  # A series in a folder
 ) -> list:  # (severity, sentence)
@@ -108,7 +108,7 @@ def leftovers(
                 out.append(("fault", f"{d}: is named like a step and has no config.json, so it is not opened"))
     return out
 
-# %% ../../nbs/2_models/06_audit.ipynb #c010
+# %% ../../nbs/2_models/06_audit.ipynb #c012
 def run_stages(
     run: dict,  # What series.json says about the run
 ) -> list:  # (first update, settings, name of the transplant that it begins with or "")
@@ -121,7 +121,7 @@ def run_stages(
         first += settings.get("steps", 0)
     return out
 
-# %% ../../nbs/2_models/06_audit.ipynb #c010a
+# %% ../../nbs/2_models/06_audit.ipynb #c013
 def due_steps(
     run: dict,  # What series.json says about the run
 ) -> list:  # Ascending, the last one its end; empty if it does not say what was to be saved
@@ -133,7 +133,7 @@ def due_steps(
         {first + k for first, settings, _ in stages for k in checkpoint_steps(settings["save"], settings["steps"])}
     )
 
-# %% ../../nbs/2_models/06_audit.ipynb #c010b
+# %% ../../nbs/2_models/06_audit.ipynb #c014
 def unbroken(
     steps,  # Ascending
     run: dict,  # What series.json says about the run
@@ -145,7 +145,7 @@ def unbroken(
         parts[sum(k > j for j in jumps)].append(k)
     return parts
 
-# %% ../../nbs/2_models/06_audit.ipynb #c012
+# %% ../../nbs/2_models/06_audit.ipynb #c016
 def plain(f):
     "Content of a small file: JSON without what says nothing, else bytes."
     try:
@@ -156,7 +156,7 @@ def plain(f):
     except (OSError, ValueError, AttributeError):
         return Path(f).read_bytes() if Path(f).is_file() else None
 
-# %% ../../nbs/2_models/06_audit.ipynb #c012a
+
 def odd_ones(
     values: dict,  # {step: hashable value}
 ) -> tuple:  # (steps that differ from most, what most have); of a tie the first value is the rule
@@ -164,7 +164,7 @@ def odd_ones(
     most = Counter(values.values()).most_common(1)[0][0] if values else None
     return [k for k, v in values.items() if v != most], most
 
-# %% ../../nbs/2_models/06_audit.ipynb #c012b
+# %% ../../nbs/2_models/06_audit.ipynb #c017
 def _weights(series, step, folder):
     "What the record says about a step's weights: sentences, and other steps whose weights they are."
     e = series.entries[step]
@@ -174,7 +174,7 @@ def _weights(series, step, folder):
         return bad, []
     return bad, [k for k in series.steps if k != step and series.entries[k].get("sha256") == sha256(f)]
 
-# %% ../../nbs/2_models/06_audit.ipynb #c012c
+
 def _cached(folder):
     "Files of a hub's cache that are not what their name says."
     return [
@@ -186,134 +186,146 @@ def _cached(folder):
         and (not f.is_file() or sha256(f) != f.resolve().name)
     ]
 
-# %% ../../nbs/2_models/06_audit.ipynb #c012d
-def _recorded_order(series):
-    "Facts in series.json that must grow with the step."
+# %% ../../nbs/2_models/06_audit.ipynb #c018
+def _order_of_tokens(series):
+    "Tokens in series.json must grow with the step (seconds need not: a step that was made again has others)."
     out = []
-    run = series.info.get("run") or {}
-    seen = [
-        (series.entries[k]["tokens"], k)
-        for k in series.steps
-        if isinstance(series.entries[k].get("tokens"), (int, float))
-    ]
-    # (not seconds: a step that was made again has others)
+    tokens = [(series.entries[k].get("tokens"), k) for k in series.steps]
+    seen = [(n, k) for n, k in tokens if isinstance(n, (int, float))]
     for (a, i), (b, j) in zip(seen, seen[1:]):
         if b < a:
-            out.append(
-                (
-                    j,
-                    "swapped steps",
-                    "fault",
-                    (
-                        f"{series.folder}/series.json: tokens falls from {a:,} at step {i} to {b:,} at step {j}; two"
-                        " entries have changed places"
-                    ),
-                )
+            why = (
+                f"{series.folder}/series.json: tokens falls from {a:,} at step {i} to {b:,} at step {j}; two"
+                " entries have changed places"
             )
-    due = due_steps(run)
+            out.append((j, "swapped steps", "fault", why))
+    return out
+
+
+def _missing_steps(series):
+    "Steps that the settings of a run ask for and that are not there."
+    out = []
+    due = due_steps(series.info.get("run") or {})
     done = series.steps[-1]
     missing = [k for k in due if k not in series.entries]
     for k in missing:
         if k < done:
-            out.append(
-                (
-                    k,
-                    "missing step",
-                    "fault",
-                    f"{series.folder}: step {k} was to be saved and is not there; embryo_pretrain makes it again",
-                )
-            )
+            why = f"{series.folder}: step {k} was to be saved and is not there; embryo_pretrain makes it again"
+            out.append((k, "missing step", "fault", why))
     if missing and missing[-1] > done:
-        out.append(
-            (
-                None,
-                "missing step",
-                "warning",
-                f"{series.folder}: ends at step {done} of {due[-1]}; the same command goes on from there",
-            )
-        )
-    if not run.get("config"):
-        out += [
-            (
-                None,
-                "missing step",
-                "warning",
-                (
-                    f"{series.folder}: between steps {a} and {b} {n} of a regular spacing {'is' if n == 1 else 'are'}"
-                    " missing"
-                ),
-            )
-            for a, b, n in gaps(series.steps)
-        ]
+        why = f"{series.folder}: ends at step {done} of {due[-1]}; the same command goes on from there"
+        out.append((None, "missing step", "warning", why))
     return out
 
-# %% ../../nbs/2_models/06_audit.ipynb #c013
+# %% ../../nbs/2_models/06_audit.ipynb #c019
+def _recorded_order(series):
+    "What series.json says about the order of the steps, and which of them are missing."
+    out = _order_of_tokens(series) + _missing_steps(series)
+    if not (series.info.get("run") or {}).get("config"):
+        for a, b, n in gaps(series.steps):
+            verb = "is" if n == 1 else "are"
+            why = f"{series.folder}: between steps {a} and {b} {n} of a regular spacing {verb} missing"
+            out.append((None, "missing step", "warning", why))
+    return out
+
+# %% ../../nbs/2_models/06_audit.ipynb #c021
+class Audit:
+    "The findings about one series, and what is known of its steps."
+
+    def __init__(self, series: Series):
+        self.series = series
+        self.found = []  # (step or None, kind, severity, sentence)
+        self.seen = {}  # step -> what was read of it
+        self.opens = set()  # digests of what decides whether a step opens, of those that did
+
+    def note(self, step, kind, detail, severity="fault"):
+        self.found.append((step, kind, severity, detail))
+
+    def folder_of(self, step):
+        "Folder of a step, or None and a finding."
+        try:
+            folder = self.series.path(step)
+        except EmbryoError as e:
+            self.note(step, "missing file", str(e))
+            return None
+        if folder.is_dir():
+            return folder
+        self.note(step, "missing file", f"{folder}: no such folder, and series.json lists the step")
+
+# %% ../../nbs/2_models/06_audit.ipynb #c022
+@patch
+def check_records(self: Audit, step, folder) -> list:  # Sentences about damage
+    "A step's files against what was recorded of them."
+    bad, others = _weights(self.series, step, folder)
+    for why in bad + _cached(folder):
+        self.note(step, "missing file" if "is not there" in why else "damaged file", why)
+    for k in others:
+        self.note(step, "swapped steps", f"{folder}/model.safetensors: holds the weights recorded for step {k}")
+    listed = self.series.entries[step].get("files")
+    for f in sorted(folder.rglob("*")) if listed else ():
+        if f.is_file() and f.relative_to(folder).as_posix() not in listed:
+            self.note(step, "leftover", f"{f}: series.json does not list this file", "warning")
+    return bad
+
+# %% ../../nbs/2_models/06_audit.ipynb #c023
+@patch
+def check_opening(self: Audit, step, folder, read: dict, damaged: bool) -> list:  # What was said against it
+    "Open a step as everybody does, unless one like it did open."
+    files = [f for f in sorted(folder.rglob("*")) if f.is_file() and f.name in WEIGHED]
+    small = tuple((str(f.relative_to(folder)), f.read_bytes()) for f in files)
+    key = hashlib.sha256(repr((small, read.get("layout"))).encode()).digest()
+    if key in self.opens:
+        return []
+    refused = _refused(folder)
+    if "layout" in read and not refused:
+        self.opens.add(key)
+    for why in refused:
+        if "vocabulary" in why:
+            self.note(step, "does not fit", why)
+        elif not damaged and not read.get("bad"):
+            self.note(step, "damaged file", why)
+    return refused
+
+# %% ../../nbs/2_models/06_audit.ipynb #c024
+@patch
+def look_at(self: Audit, step):
+    "One step: its records, whether it opens, its tensors."
+    folder = self.folder_of(step)
+    if folder is None:
+        return
+    bad = self.check_records(step, folder)
+    read = read_step(folder)
+    refused = self.check_opening(step, folder, read, bool(bad))
+    if "unreadable" in read:
+        if not (bad or refused):
+            self.note(step, "damaged file", f"{folder}/model.safetensors: {read['unreadable']}")
+        return
+    for name in read["bad"]:
+        self.note(step, "non-finite tensors", f"{folder}: {name} has values that are not finite numbers")
+    said = tuple((name, plain(folder / name)) for name in WEIGHED if (folder / name).is_file())
+    self.seen[step] = dict(read, folder=folder, damage=bad, plain=said)
+
+# %% ../../nbs/2_models/06_audit.ipynb #c025
 def audit_series(
     series,  # From `open_series`, or what it takes
     progress: bool = False,  # Bar over steps
 ) -> pd.DataFrame:  # Findings
     "Everything that can be told about a series without asking it anything."
     s = series if isinstance(series, Series) else open_series(series)
-    out = []
-    seen = {}
-    opens = set()
     if not s.steps:
         return findings([(None, "missing step", "fault", f"{s.folder}: no step at all")])
-    note = lambda step, kind, detail, severity="fault": out.append((step, kind, severity, detail))
+    audit = Audit(s)
     if s.info:
-        out += [(None, "not sealed", "warning", x) for x in unsealed_file(s.folder / "series.json")]
-    out += (
-        _recorded_order(s)
-        + [(None, "leftover" if v == "warning" else "missing file", v, x) for v, x in leftovers(s)]
-        + [(None, "damaged file", "fault", x) for x in state_damage(s.folder)]
-    )
+        audit.found += [(None, "not sealed", "warning", x) for x in unsealed_file(s.folder / "series.json")]
+    audit.found += _recorded_order(s)
+    audit.found += [(None, "leftover" if v == "warning" else "missing file", v, x) for v, x in leftovers(s)]
+    audit.found += [(None, "damaged file", "fault", x) for x in state_damage(s.folder)]
     for step in tqdm(s.steps, desc=s.folder.name, unit="step", disable=None if progress else True, leave=False):
-        try:
-            folder = s.path(step)
-        except EmbryoError as e:
-            note(step, "missing file", str(e))
-            continue
-        if not folder.is_dir():
-            note(step, "missing file", f"{folder}: no such folder, and series.json lists the step")
-            continue
-        bad, others = _weights(s, step, folder)
-        for x in bad + _cached(folder):
-            note(step, "missing file" if "is not there" in x else "damaged file", x)
-        for k in others:
-            note(step, "swapped steps", f"{folder}/model.safetensors: holds the weights recorded for step {k}")
-        if s.entries[step].get("files"):
-            for f in sorted(folder.rglob("*")):
-                if f.is_file() and f.relative_to(folder).as_posix() not in s.entries[step]["files"]:
-                    note(step, "leftover", f"{f}: series.json does not list this file", "warning")
-        x = read_step(folder)
-        small = tuple(
-            (str(f.relative_to(folder)), f.read_bytes())
-            for f in sorted(folder.rglob("*"))
-            if f.is_file() and f.name in WEIGHED
-        )
-        refused = (
-            []
-            if (key := hashlib.sha256(repr((small, x.get("layout"))).encode()).digest()) in opens
-            else _refused(folder)
-        )
-        if "layout" in x and not refused:
-            opens.add(key)
-        for y in refused:
-            if "vocabulary" in y or not bad and not x.get("bad"):
-                note(step, "does not fit" if "vocabulary" in y else "damaged file", y)
-        if "unreadable" in x:
-            if not (bad or refused):
-                note(step, "damaged file", f"{folder}/model.safetensors: {x['unreadable']}")
-            continue
-        for name in x["bad"]:
-            note(step, "non-finite tensors", f"{folder}: {name} has values that are not finite numbers")
-        seen[step] = dict(
-            x, folder=folder, damage=bad, plain=tuple((n, plain(folder / n)) for n in WEIGHED if (folder / n).is_file())
-        )
-    _compare(s, seen, note)
-    return findings(out)
+        audit.look_at(step)
+    audit.compare()
+    return findings(audit.found)
 
-# %% ../../nbs/2_models/06_audit.ipynb #c013a
+# %% ../../nbs/2_models/06_audit.ipynb #c026
 def _refused(folder):
     "What is said by those who would use the step."
     out = []
@@ -330,90 +342,111 @@ def _refused(folder):
             )
     return out
 
-# %% ../../nbs/2_models/06_audit.ipynb #c013b
-def _compare(s, seen, note):
+# %% ../../nbs/2_models/06_audit.ipynb #c028
+@patch
+def compare(self: Audit):
     "Findings between steps."
+    self.compare_files()
+    strange = self.compare_layouts()
+    path = [k for k in self.series.steps if k in self.seen and k not in strange]
+    for i, k in enumerate(path):
+        beside = path[max(0, i - 1) : i] + path[i + 1 : i + 2]
+        self.compare_largest(k, [self.seen[j]["largest"] for j in beside])
+    usable = []
+    for alike in self.compare_weights(path):
+        first = self.seen[alike[0]]
+        if not first["bad"] and not any("safetensors" in b for b in first["damage"]):
+            usable.append(alike[0])
+    parts = unbroken(usable, self.series.info.get("run") or {})
+    for part in parts:
+        _along(self.series, part, self.seen, self.note, " between transplants" if len(parts) > 1 else "")
+
+# %% ../../nbs/2_models/06_audit.ipynb #c029
+@patch
+def compare_files(self: Audit):
+    "Configurations and tokenizers that are not those of most steps."
     for name in WEIGHED:
-        for k in odd_ones({k: dict(x["plain"]).get(name) for k, x in seen.items()})[0]:
-            if any(str(seen[k]["folder"] / name) in b for b in seen[k]["damage"]):
+        said = {k: dict(x["plain"]).get(name) for k, x in self.seen.items()}
+        for k in odd_ones(said)[0]:
+            file = self.seen[k]["folder"] / name
+            if any(str(file) in b for b in self.seen[k]["damage"]):
                 continue  # told already
             what = "configuration differs" if name == "config.json" else "tokenizer differs"
-            note(
-                k,
-                what,
-                f"{seen[k]['folder'] / name}:"
-                f" {'differs from that of the other steps' if dict(seen[k]['plain']).get(name) else 'is not there, and other steps have it'}",
-            )
-    strange, layout = odd_ones({k: tuple(sorted(x["layout"].items())) for k, x in seen.items()})
+            how = "differs from that of the other steps" if said[k] else "is not there, and other steps have it"
+            self.note(k, what, f"{file}: {how}")
+
+
+@patch
+def compare_layouts(self: Audit) -> list:  # Steps whose tensors differ
+    "Tensors whose names or shapes are not those of most steps."
+    strange, usual = odd_ones({k: tuple(sorted(x["layout"].items())) for k, x in self.seen.items()})
     for k in strange:
-        a = seen[k]["layout"]
-        b = dict(layout)
-        n = next(n for n in sorted({*a, *b}) if a.get(n) != b.get(n))
-        note(
-            k,
-            "tensors differ",
-            f"{seen[k]['folder']}: {n} is {' '.join(map(str, a[n])) if n in a else 'not there'} and"
-            f" {' '.join(map(str, b[n])) if n in b else 'not there'} in the other steps",
-        )
-    path = [k for k in s.steps if k in seen and k not in strange]
-    for i, k in enumerate(path):
-        x = seen[k]["largest"]
-        beside = [seen[j]["largest"] for j in (*path[max(0, i - 1) : i], *path[i + 1 : i + 2])]
-        usual = lambda n: (
-            max(b[n] for b in beside if np.isfinite(b[n])) if any(np.isfinite(b[n]) for b in beside) else np.inf
-        )
-        scale = max((usual(n) for n in x), default=0) if beside else np.inf
-        for n, v in x.items():
-            if np.isfinite(v) and v > 100 * max(usual(n), scale / 100):
-                seen[k]["bad"] += [n]
-                note(
-                    k,
-                    "outlying value",
-                    f"{seen[k]['folder']}: {n} reaches {v:.3g}, in the steps beside it {usual(n):.3g}: a damaged"
-                    " number, or a run that blew up",
-                )
+        own = self.seen[k]["layout"]
+        others = dict(usual)
+        name = next(n for n in sorted({*own, *others}) if own.get(n) != others.get(n))
+        mine, theirs = (" ".join(map(str, d[name])) if name in d else "not there" for d in (own, others))
+        why = f"{self.seen[k]['folder']}: {name} is {mine} and {theirs} in the other steps"
+        self.note(k, "tensors differ", why)
+    return strange
+
+# %% ../../nbs/2_models/06_audit.ipynb #c030
+def _usual(name, beside):
+    "Largest value of a tensor in the steps beside, as far as finite."
+    finite = [b[name] for b in beside if np.isfinite(b[name])]
+    return max(finite) if finite else np.inf
+
+
+@patch
+def compare_largest(self: Audit, step, beside: list):
+    "Values a hundred times as large as in the steps beside."
+    values = self.seen[step]["largest"]
+    scale = max((_usual(n, beside) for n in values), default=0) if beside else np.inf
+    for name, value in values.items():
+        usual = _usual(name, beside)
+        if np.isfinite(value) and value > 100 * max(usual, scale / 100):
+            self.seen[step]["bad"] += [name]
+            why = (
+                f"{self.seen[step]['folder']}: {name} reaches {value:.3g}, in the steps beside it {usual:.3g}: a"
+                " damaged number, or a run that blew up"
+            )
+            self.note(step, "outlying value", why)
+
+
+@patch
+def compare_weights(self: Audit, path: list) -> list:  # Lists of steps with the same weights
+    "Steps that hold the same weights, bit for bit."
     same = {}
     for k in path:
-        same.setdefault(seen[k]["hash"], []).append(k)
-    for ks in same.values():
-        for k in ks[1:]:
-            note(k, "identical steps", f"{seen[k]['folder']}: holds the same weights as step {ks[0]}, bit for bit")
-    path = [
-        ks[0]
-        for ks in same.values()
-        if not seen[ks[0]]["bad"] and not any("safetensors" in b for b in seen[ks[0]]["damage"])
-    ]
-    parts = unbroken(path, s.info.get("run") or {})
-    for part in parts:
-        _along(s, part, seen, note, " between transplants" if len(parts) > 1 else "")
+        same.setdefault(self.seen[k]["hash"], []).append(k)
+    for first, *others in same.values():
+        for k in others:
+            folder = self.seen[k]["folder"]
+            self.note(k, "identical steps", f"{folder}: holds the same weights as step {first}, bit for bit")
+    return list(same.values())
 
-# %% ../../nbs/2_models/06_audit.ipynb #c013c
+# %% ../../nbs/2_models/06_audit.ipynb #c031
 def _along(s, path, seen, note, where):
     "Findings along one stretch of a path."
     if len(path) < 3:
-        note(
-            None,
-            "too few steps to tell",
-            f"{s.folder}: {len(path)} usable"
-            f" step{'s' * (len(path) != 1)}{where}{f' ({min(path)} to {max(path)})' if path and where else ''}; whether"
-            " one lies off the trajectory or two are swapped shows only with three or more",
-            "warning",
+        stretch = f" ({min(path)} to {max(path)})" if path and where else ""
+        why = (
+            f"{s.folder}: {len(path)} usable step{'s' * (len(path) != 1)}{where}{stretch}; whether"
+            " one lies off the trajectory or two are swapped shows only with three or more"
         )
+        note(None, "too few steps to tell", why, "warning")
         return
-    X, C = (np.stack([seen[k][w] for k in path]) for w in ("sample", "centred"))
-    for kind, at, why in explain(*path_shape(X, C), path):
+    sample = np.stack([seen[k]["sample"] for k in path])
+    centred = np.stack([seen[k]["centred"] for k in path])
+    for kind, at, why in explain(*path_shape(sample, centred), path):
         mild = at == (0,) and kind.startswith("off")
+        or_else = "; or the run was long enough to forget its start" if mild else ""
         if not at:
             note(None, kind, f"{s.folder}: {why}")
         for i in at:
-            note(
-                path[i],
-                kind,
-                f"{seen[path[i]]['folder']}: {why}{'; or the run was long enough to forget its start' if mild else ''}",
-                "warning" if mild else "fault",
-            )
+            folder = seen[path[i]]["folder"]
+            note(path[i], kind, f"{folder}: {why}{or_else}", "warning" if mild else "fault")
 
-# %% ../../nbs/2_models/06_audit.ipynb #x013
+# %% ../../nbs/2_models/06_audit.ipynb #c032
 @patch
 def audit(
     self: Series,

@@ -49,7 +49,7 @@ def training_flops(
     length: int,  # Positions
     scored: float = 0.15,  # Share of positions that are asked for; 1 = the head everywhere, as most trainers apply it
 ) -> float:  # Operations of pretraining, per token
-    "Forward and backward pass of the masked language model; of ELECTRA's generator, and its discriminator at every position."
+    "Forward and backward pass of a masked language model; for ELECTRA, of generator and discriminator."
     D, _, _, E = shape(model, family)
     if family != "electra":
         return 3 * (body_flops(model, length, family, scored) + scored * 2 * (D * E + vocab * E))
