@@ -46,8 +46,8 @@ def add_tags(
 def read(
     path,  # GUM, EWT, CoNLL-2012 or edge-probing file, plain, .gz or .xz
     # Annotated sentences in the order of the file, at least one: text, tokens, targets ([start, end) in tokens), and
-    # tags, tree, constituents, srl, mentions, doc, sent_id as far as the file has them. EmbryoError, with file and line:
-    # no such file, an unknown format, a damaged line, a span outside its sentence
+    # tags, tree, constituents, srl, mentions, doc, sent_id as far as the file has them. EmbryoError, with file and
+    # line: no such file, an unknown format, a damaged line, a span outside its sentence
 ) -> list:
     "Read annotated sentences; the format is told by content."
     lines = read_lines(path)
