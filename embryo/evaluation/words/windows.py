@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['VERB_FORMS', 'CLASSES', 'in_classes', 'check_tags', 'tag_counts', 'word_lead', 'tokenize_words', 'position_limit',
-           'equal_windows', 'fewest_windows', 'windows', 'check_known', 'lay_out']
+           'equal_windows', 'fewest_windows', 'windows', 'check_known', 'sentence_windows', 'lay_out']
 
 # %% ../../../nbs/4_evaluation/02_words/00_windows.ipynb #c002
 import numpy as np
@@ -76,20 +76,18 @@ def check_tags(
 # %% ../../../nbs/4_evaluation/02_words/00_windows.ipynb #c011
 def tag_counts(
     sentences: list,  # Annotated sentences with tags
-) -> (
-    pd.DataFrame
-):  # Rows: evaluator count, tasks pos-tag, pos-class, verb-form; value = words in the group, n = all tagged words
-    "How many words there are of each tag, class and verb form."
+    # Rows: evaluator count, tasks pos-tag, pos-class, verb-form; value = words in the group, n = all tagged words
+) -> pd.DataFrame:
+    "How many words there are of each tag, class and verb form (P1, tables 3 and 4)."
     check_tags(sentences)
     words = pd.DataFrame(dict(tag=[t for s in sentences for t in s["tags"] if t]))
-    parts = [("corrected", "pos-tag", words.assign(group=words["tag"]))] + [
-        (mode, *part) for mode in CLASSES for part in in_classes(words, mode)
-    ]
-    out = [
-        dict(mode=mode, task=task, group=group, value=k)
-        for mode, task, w in parts
-        for group, k in w["group"].value_counts(sort=False).items()
-    ]
+    parts = [("corrected", "pos-tag", words.assign(group=words["tag"]))]
+    for mode in CLASSES:
+        parts += [(mode, *part) for part in in_classes(words, mode)]
+    out = []
+    for mode, task, w in parts:
+        for group, k in w["group"].value_counts(sort=False).items():
+            out.append(dict(mode=mode, task=task, group=group, value=k))
     return row_frame(out, evaluator="count", metric="count", n=len(words))
 
 # %% ../../../nbs/4_evaluation/02_words/00_windows.ipynb #c015
@@ -100,7 +98,7 @@ def word_lead(
     alone, spaced, running = tokenizer(["a", " a", "a a"], add_special_tokens=False)["input_ids"]
     return " " if spaced != alone and running == alone + spaced else ""
 
-
+# %% ../../../nbs/4_evaluation/02_words/00_windows.ipynb #c015a
 def tokenize_words(
     tokenizer,  # Fast tokenizer
     words,  # Iterable of words
@@ -117,12 +115,11 @@ def position_limit(
     model,  # A transformers model
 ) -> int:  # Tokens, specials included
     "The longest input that the model has trained positions for."
+    n = model.config.max_position_embeddings
     table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
-    n = (
-        model.config.max_position_embeddings
-        if table is None
-        else table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
-    )
+    if table is not None:
+        # RoBERTa: the positions up to its pad id are no positions
+        n = table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
     return min(n, getattr(model.config, "trained_length", n))
 
 # %% ../../../nbs/4_evaluation/02_words/00_windows.ipynb #c021
@@ -189,43 +186,55 @@ def check_known(
     )
 
 # %% ../../../nbs/4_evaluation/02_words/00_windows.ipynb #c025
+def sentence_windows(
+    ids: list,  # Piece ids of each word
+    room: int,  # Pieces that fit into one window
+    ends: tuple,  # Ids of <s> and </s>
+    before: int,  # Windows that there are already
+) -> tuple:  # (size, window and start of each word; id arrays of the new windows); window -1 = nowhere
+    "Cut one sentence into windows and place its words."
+    size = np.array([len(x) for x in ids])
+    placed = (size > 0) & (size <= room)
+    part = np.full(len(ids), -1)
+    window = np.full(len(ids), -1)
+    start = np.zeros(len(ids), np.int64)
+    part[placed] = windows(size[placed], room)
+    made = []
+    for k in np.unique(part[placed]):
+        here = part == k
+        window[here] = before + len(made)
+        start[here] = 1 + np.cumsum(size[here]) - size[here]
+        pieces = [p for j in np.flatnonzero(here) for p in ids[j]]
+        made.append(np.array([ends[0], *pieces, ends[1]]))
+    return size, window, start, made
+
+# %% ../../../nbs/4_evaluation/02_words/00_windows.ipynb #c025b
 def lay_out(
     tokenizer,  # Fast tokenizer with <s> and </s>
     sentences: list,  # Annotated sentences with tags
     limit: int,  # Tokens per window, specials included
 ) -> tuple:  # (words, windows): a DataFrame and a list of id arrays <s> ... </s>
-    "Place the pieces of every word. Words: sentence, position, word, tag, pieces, window (-1 = nowhere) and start in it."
+    "Place the pieces of every word: sentence, position, word, tag, pieces, window (-1 = nowhere) and start in it."
     every = [w for s in sentences for w in s["tokens"]]
     ids_of = tokenize_words(tokenizer, every)
     check_known(tokenizer, every, ids_of)
-    bos = [tokenizer.cls_token_id]
-    eos = [tokenizer.sep_token_id]
-    room = limit - 2
+    ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
     out = []
-    rows = []
-    for i, s in enumerate(sentences):
-        ids = [ids_of[w] for w in s["tokens"]]
-        size = np.array([len(x) for x in ids])
-        placed = (size > 0) & (size <= room)
-        part = np.full(len(ids), -1)
-        window = np.full(len(ids), -1)
-        start = np.zeros(len(ids), np.int64)
-        part[placed] = windows(size[placed], room)
-        for k in np.unique(part[placed]):
-            here = part == k
-            window[here], start[here] = len(out), 1 + np.cumsum(size[here]) - size[here]
-            out.append(np.array(bos + [p for j in np.flatnonzero(here) for p in ids[j]] + eos))
-        rows.append((size, window, start))
-    n, (size, window, start) = [len(s["tokens"]) for s in sentences], map(np.concatenate, zip(*rows))
-    words = pd.DataFrame(
-        dict(
-            sentence=np.repeat(np.arange(len(n)), n),
-            position=np.concatenate([np.arange(k) for k in n]),
-            word=every,
-            tag=[t for s in sentences for t in s["tags"]],
-            pieces=size,
-            window=window,
-            start=start,
-        )
+    placed = []
+    for s in sentences:
+        *where, made = sentence_windows([ids_of[w] for w in s["tokens"]], limit - 2, ends, len(out))
+        out += made
+        placed.append(where)
+    size, window, start = map(np.concatenate, zip(*placed))
+    n = [len(s["tokens"]) for s in sentences]
+    words = dict(
+        sentence=np.repeat(np.arange(len(n)), n),
+        position=np.concatenate([np.arange(k) for k in n]),
+        word=every,
+        tag=[t for s in sentences for t in s["tags"]],
+        pieces=size,
+        window=window,
+        start=start,
     )
+    words = pd.DataFrame(words)
     return words[words["tag"] != ""].reset_index(drop=True), out
