@@ -11,8 +11,10 @@ from embryo.evaluation.probing import probe as probing
 from embryo.evaluation.probing.probe import probe
 from embryo.evaluation.probing.probes import probe_answers, probe_said
 from embryo.evaluation.probing.targets import ProbeConfig, read_tasks
-from embryo.evaluation.squad.reader import best_spans, finetune_squad, read_spans, squad_windows
-from embryo.evaluation.squad.squad import SquadConfig, read_squad_folder, squad_rows, trivial_squad
+from embryo.evaluation.squad.reader import best_spans, finetune_squad, read_spans
+from embryo.evaluation.squad.windows import squad_windows
+from embryo.evaluation.squad.scores import squad_rows, trivial_squad
+from embryo.evaluation.squad.squad import SquadConfig, read_squad_folder
 from embryo.evaluation.tasks.finetune import encode, finetune, load_body, new_classifier, predict, predict_logits
 from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.scores import (
@@ -301,7 +303,7 @@ def test_probes_with_ties():
         and r["control", 1, "micro_f1"] == pytest.approx(5 / 18)
         and r["probe", 1, "tie_rate"] == 1
     )
-    first = score_rows(said, gold.numpy(), np.arange(6), [0, 1]).set_index(["group", "layer", "metric"])["value"]
+    first = probing.score_rows(said, gold.numpy(), np.arange(6), [0, 1]).set_index(["group", "layer", "metric"])["value"]
     assert first["probe", 0, "micro_f1"] == pytest.approx(2 / 6) and ("probe", 0, "tie_rate") not in first.index
     p = torch.randn(2, 4, 2, 3)
     said, share, tied = probe_answers(p, table, rows, gold)

@@ -6,14 +6,8 @@ import numpy as np, pandas as pd, pytest, torch, transformers
 from types import SimpleNamespace
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from embryo.evaluation.squad.reader import best_threshold, finetune_squad, new_reader, read_spans, squad_windows
-from embryo.evaluation.squad.squad import (
-    SquadConfig,
-    answer_scores,
-    read_squad,
-    read_squad_folder,
-    squad_rows,
-    trivial_squad,
-)
+from embryo.evaluation.squad.scores import answer_scores, squad_rows, trivial_squad
+from embryo.evaluation.squad.squad import SquadConfig, read_squad, read_squad_folder
 from embryo.ground.errors import EmbryoError
 from embryo.evaluation.tasks.trivial import FinetuneConfig
 from embryo.evaluation.tasks.finetune import load_body
