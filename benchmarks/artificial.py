@@ -1,4 +1,6 @@
-"""Corpus making against the plain way, in one process: every artificial L1 against a plain loop of the same language (row `predrawn`: nesting against a loop whose random numbers numpy drew beforehand; `uniform` and `zipf` against numpy.random.choice line by line); and peak memory against corpus size.
+"""Corpus making against the plain way, in one process: every artificial L1 against a plain loop of the same language
+(row `predrawn`: nesting against a loop whose random numbers numpy drew beforehand; `uniform` and `zipf` against
+numpy.random.choice line by line); and peak memory against corpus size.
 
 python benchmarks/artificial.py [--tokens 14000000] [--plain 200000] [--rounds 3]
 """

@@ -1,4 +1,5 @@
-"""Honest scoring: fp32, ties, n, standard error and a trivial predictor beside every score - on models and logits whose right scores are known by hand."""
+"""Honest scoring: fp32, ties, n, standard error and a trivial predictor beside every score - on models and logits
+whose right scores are known by hand."""
 
 import itertools, json
 from pathlib import Path
@@ -114,7 +115,9 @@ def test_top_share_leaves_its_logits():
 
 
 def test_words_of_a_model_without_opinion(made):
-    "All pieces tied: a word of k pieces is right with V**-k; the published mode takes the first piece and is never right."
+    """All pieces tied: a word of k pieces is right with V**-k; the published mode takes the first piece and is never
+    right.
+    """
     m, tok, sentences = made
     h = word_hits(constant(m, torch.zeros(len(tok))), tok, sentences[:4], True)
     asked = h.dropna(subset="hit")
@@ -146,7 +149,9 @@ def test_words_of_two_favourites(made):
 
 
 def test_bf16_ties_that_fp32_has_not(made):
-    "Two logits that bf16 cannot tell apart: the score is that of fp32, under autocast and for a model whose weights are bf16."
+    """Two logits that bf16 cannot tell apart: the score is that of fp32, under autocast and for a model whose weights
+    are bf16.
+    """
     m, tok, sentences = made
     ids = tokenize_words(tok, [w for s in sentences for w in s["tokens"]])
     first, second = [x for x in sorted({i[0] for i in ids.values() if len(i) == 1})][:2]
@@ -242,7 +247,9 @@ def test_error_of_no_correlation(metric):
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
 @pytest.mark.parametrize("shares", [False, True])
 def test_no_error_is_zero(metric, shares):
-    "All right, all wrong, all negative, all positive; one class only; one example; and where the answer is open, as before."
+    """All right, all wrong, all negative, all positive; one class only; one example; and where the answer is open, as
+    before.
+    """
     y = np.array([0, 1, 1, 0, 1, 1, 0, 1])
     for labels in (y, y * 0, y * 0 + 1, y[:1]):
         for said in (labels, 1 - labels, labels * 0, labels * 0 + 1):
@@ -303,7 +310,9 @@ def test_probes_with_ties():
         and r["control", 1, "micro_f1"] == pytest.approx(5 / 18)
         and r["probe", 1, "tie_rate"] == 1
     )
-    first = probing.score_rows(said, gold.numpy(), np.arange(6), [0, 1]).set_index(["group", "layer", "metric"])["value"]
+    first = probing.score_rows(said, gold.numpy(), np.arange(6), [0, 1]).set_index(["group", "layer", "metric"])[
+        "value"
+    ]
     assert first["probe", 0, "micro_f1"] == pytest.approx(2 / 6) and ("probe", 0, "tie_rate") not in first.index
     p = torch.randn(2, 4, 2, 3)
     said, share, tied = probe_answers(p, table, rows, gold)

@@ -1,4 +1,5 @@
-"""SQuAD2.0: scores by hand and against the official rules written out again, windows against characters, fine-tuning from file to rows."""
+"""SQuAD2.0: scores by hand and against the official rules written out again, windows against characters, fine-tuning
+from file to rows."""
 
 import gzip, json, lzma, os
 from pathlib import Path
@@ -284,7 +285,9 @@ def test_every_family_becomes_a_reader(kind, data, tok):
 
 
 def test_fine_tuning_from_the_folder_of_a_step(lab, data, tok, tmp_path):
-    "The same seed gives the same rows, whatever else draws random numbers; another seed or another max_train gives others."
+    """The same seed gives the same rows, whatever else draws random numbers; another seed or another max_train gives
+    others.
+    """
     step = Path(lab["series"]) / "albert-english-s0" / "step4"
     rows = finetune_squad(step, data, SquadConfig(**SMALL), seed=3)
     torch.rand(7)
