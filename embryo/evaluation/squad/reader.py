@@ -26,7 +26,7 @@ from .squad import SquadConfig, TASK
 from .scores import answer_scores, squad_rows
 from .windows import squad_windows
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c008
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c009
 def new_reader(
     cfg,  # The checkpoint's config
     body: dict,  # Weights of the body, from `load_body`
@@ -39,7 +39,7 @@ def new_reader(
     cfg.hidden_dropout_prob = cfg.attention_probs_dropout_prob = config.model_dropout
     return put_on_body(AutoModelForQuestionAnswering, cfg, body, seed_for("squad-head", seed), "new_reader")
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c010
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c012
 def span_logits(
     model,  # Question answering model
     coded: list,  # From `squad_windows`
@@ -51,7 +51,7 @@ def span_logits(
     logits = torch.stack([out.start_logits, out.end_logits]).float()
     return logits.masked_fill(x["attention_mask"] == 0, float("-inf"))
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c013
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c015
 def best_spans(
     logits: torch.Tensor,  # (2, B, T) begin and end
     inside: torch.Tensor,  # (B, T) True where an answer may stand
@@ -72,7 +72,7 @@ def best_spans(
         size = torch.where(better, d, size)
     return score, first, first + size, many
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c016
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c019
 def window_spans(
     model,  # Question answering model
     coded: list,  # From `squad_windows`
@@ -95,7 +95,7 @@ def window_spans(
     null = (logits[0, :, 0] + logits[1, :, 0]).cpu()
     return pd.DataFrame(dict(window=index, score=score, null=null, first=first, last=last, many=many))
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c019
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c023
 def best_windows(
     w: pd.DataFrame,  # Windows with their best spans: columns of `places` and of `window_spans`
 ) -> pd.DataFrame:  # One line a question, in their order
@@ -103,7 +103,7 @@ def best_windows(
     by_score = w.sort_values("score", ascending=False, kind="stable")
     return by_score.drop_duplicates("question").sort_values("question")
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c022
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c026
 def tied_spans(
     w: pd.DataFrame,  # Windows with their best spans
     best: pd.DataFrame,  # From `best_windows`
@@ -117,7 +117,7 @@ def tied_spans(
     several = found.max(axis=1) > 1
     return several.reindex(best["question"], fill_value=False).to_numpy()
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c024
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c029
 def span_texts(
     best: pd.DataFrame,  # From `best_windows`
     contexts: pd.Series,  # The paragraph of each question
@@ -132,7 +132,7 @@ def span_texts(
         out.append(contexts.iloc[k][here])
     return out
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c025
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c030
 @torch.no_grad()
 def read_spans(
     model,  # Question answering model
@@ -156,7 +156,7 @@ def read_spans(
     tied = (margin == 0) | tied_spans(w, best)
     return pd.DataFrame(dict(text=span_texts(best, df["context"], offsets), margin=margin, tied=tied))
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c028
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c034
 def best_threshold(
     f1_span,  # (N,) F1 of each question if its span is given
     f1_null,  # (N,) F1 if no answer is given
@@ -173,7 +173,7 @@ def best_threshold(
     k = int(np.argmax(np.where(usable, total, -np.inf)))
     return float(m[k - 1]) if k else np.inf
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c030
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c037
 def reader_rows(
     df: pd.DataFrame,  # Questions of one split
     said: pd.DataFrame,  # From `read_spans`
@@ -189,7 +189,7 @@ def reader_rows(
         out.append(squad_rows(df, text, other, said["tied"], split=split, group=group))
     return out
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c033
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c041
 def train_reader(
     model,  # Question answering model, on its device
     coded: list,  # From `squad_windows`
@@ -214,7 +214,7 @@ def train_reader(
         bar.set_postfix(loss=f"{losses.mean():.3f}")
     return losses
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c035
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c043
 def as_squad_config(
     config: FinetuneConfig,
 ) -> SquadConfig:
@@ -223,7 +223,7 @@ def as_squad_config(
         return config
     return SquadConfig(**{f.name: getattr(config, f.name) for f in fields(config)})
 
-# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c037
+# %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c046
 def finetune_squad(
     checkpoint,  # Folder in transformers format, or (model, tokenizer); it is not changed
     data: dict,  # Splits train, dev ..., from `read_squad_folder`

@@ -38,7 +38,7 @@ def field(
         "data > paragraphs > context, qas > id, question, answers, is_impossible"
     )
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c010
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c011
 def check_answer(
     text: str,  # The answer
     at: int,  # Its first character
@@ -54,7 +54,7 @@ def check_answer(
         f" {shown(context[at_least : at_least + len(text)])} stands; correct answer_start"
     )
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c012
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c014
 def read_answers(
     q: dict,  # One question
     context: str,  # Its paragraph
@@ -73,7 +73,7 @@ def read_answers(
         check_answer(text, at, context, where)
     return found
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c015
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c017
 def read_paragraphs(
     d,  # The JSON of a file
     path,  # The file, for messages
@@ -87,7 +87,7 @@ def read_paragraphs(
             place = f"{where}, paragraph {j}"
             yield place, title, field(p, "context", str, place), field(p, "qas", list, place)
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c017
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c020
 # Columns of a frame of questions: answers is a list of texts, empty = none; starts are their first characters
 QUESTION = ["id", "title", "question", "context", "answers", "starts"]
 
@@ -102,7 +102,7 @@ def check_unique(
     if twice.size:
         raise EmbryoError(f"{where}, question {shown(twice.iloc[0])}: {problem}")
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c019
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c023
 def load_squad(
     path,  # One file: .json, .json.gz or .json.xz
 ):  # Its JSON
@@ -114,7 +114,7 @@ def load_squad(
             f"{path}, line {e.lineno}, column {e.colno}: not valid JSON ({e.msg}); fetch or make it again"
         ) from None
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c021
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c026
 def read_squad(
     path,  # One file in the official format: .json, .json.gz or .json.xz
 ) -> pd.DataFrame:  # One line a question, columns `QUESTION`
@@ -134,7 +134,7 @@ def read_squad(
     check_unique(df, path, "this id occurs twice; ids are unique")
     return df
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c025
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c030
 FILES = dict(train=("train*.json*",), dev=("dev*.json*",))
 
 
@@ -157,10 +157,10 @@ def read_squad_folder(
         check_unique(data[split], folder, f"two files of the {split} split have it; leave one of them out")
     return data
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c028
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c033
 TASK = "SQuAD2.0"
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c029
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c034
 @dataclass(frozen=True)
 class SquadConfig(FinetuneConfig):
     "How one fine-tuning run on SQuAD2.0 goes."
@@ -185,5 +185,5 @@ class SquadConfig(FinetuneConfig):
                 f" max_length={self.max_length} with 4 specials; windows would leave pieces out"
             )
 
-# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c032
+# %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c037
 PAPER_SQUAD = SquadConfig(**printed_finetuning("p1")[TASK])  # P1 table 7

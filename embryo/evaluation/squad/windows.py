@@ -31,7 +31,7 @@ def pair_template(
     gaps = ((0, first[0]), (last[0], first[1]), (last[1], len(ids)))
     return [(ids[a:b], segments[a:b]) for a, b in gaps] + [segments[first[0]], segments[first[1]]]
 
-# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c010
+# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c011
 def piece_span(
     offsets: np.ndarray,  # (P, 2) first character and the one behind the last of each piece
     start: int,  # First character of the answer
@@ -42,7 +42,7 @@ def piece_span(
     behind = int(np.searchsorted(offsets[:, 0], end, side="left"))
     return first, behind - 1
 
-# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c012
+# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c014
 def paragraph_pieces(
     contexts,  # Paragraphs
     tokenizer,  # A fast tokenizer
@@ -55,12 +55,12 @@ def paragraph_pieces(
         out[text] = np.array(ids, np.int32), np.array(offsets, np.int64).reshape(-1, 2)
     return out
 
-# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c015
+# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c017
 # question: its number; at: position at which the paragraph begins in the window; piece: the paragraph's first piece in
 # it; n: how many pieces it holds; start, end: first and last position of the answer, 0 = not here
 Window = namedtuple("Window", "question at piece n start end")
 
-# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c016
+# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c019
 def question_windows(
     number: int,  # Of the question
     asked: list,  # Its ids, (Q,)
@@ -83,7 +83,7 @@ def question_windows(
         segments = np.array([*seg0, *[first] * len(asked), *seg1, *[second] * n, *seg2], np.int8)
         yield window, segments, Window(number, at, i, n, *span)
 
-# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c019
+# %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c023
 def squad_windows(
     df: pd.DataFrame,  # Questions, from `read_squad`
     tokenizer,  # A fast tokenizer
