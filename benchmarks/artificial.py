@@ -1,6 +1,10 @@
-"""Corpus making against the plain way, in one process: every artificial L1 against a plain loop of the same language (row `predrawn`: nesting against a loop whose random numbers numpy drew beforehand; `uniform` and `zipf` against numpy.random.choice line by line); and peak memory against corpus size.
+"""Corpus making against the plain way, in one process: every artificial L1 against a plain loop of the same language
+(row `predrawn`: nesting against a loop whose random numbers numpy drew beforehand; `uniform` and `zipf` against
+numpy.random.choice line by line); and peak memory against corpus size.
 
-python benchmarks/artificial.py [--tokens 14000000] [--plain 200000] [--rounds 3]
+    python benchmarks/artificial.py [--tokens 14000000] [--plain 200000] [--rounds 3] [--millions 50]
+
+--millions: tokens of the larger corpus whose making is measured for memory; the smaller has a tenth.
 """
 
 import argparse, random, statistics, subprocess, sys, time
@@ -11,7 +15,7 @@ from embryo.corpora.flat import flat, shuffle
 from embryo.corpora.tokens import N_SPECIALS
 
 a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-for k, v in dict(tokens=14_000_000, plain=200_000, rounds=3, vocab=29_995).items():
+for k, v in dict(tokens=14_000_000, plain=200_000, rounds=3, vocab=29_995, millions=50).items():
     a.add_argument(f"--{k}", type=int, default=v)
 a = a.parse_args()
 law = check_law(1 / np.arange(1, a.vocab + 1), a.vocab)
@@ -140,13 +144,10 @@ PEAK = (
     " 'bigram': bigram}[sys.argv[1]](n, out=d.name+'/c');"
     " print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss//1024)"
 )
+sizes = (max(1, a.millions // 10), a.millions)
 for name in ("nesting", "uniform", "flat", "shuffle", "bigram"):
-    mb = [
-        int(
-            subprocess.run(
-                [sys.executable, "-c", PEAK, name, str(n)], capture_output=True, text=True, check=True
-            ).stdout
-        )
-        for n in (5_000_000, 50_000_000)
-    ]
-    print(f"{name:10s} 5M tokens {mb[0]:,} MB, 50M tokens {mb[1]:,} MB")
+    mb = []
+    for millions in sizes:
+        made = [sys.executable, "-c", PEAK, name, str(millions * 1_000_000)]
+        mb.append(int(subprocess.run(made, capture_output=True, text=True, check=True).stdout))
+    print(f"{name:10s} {sizes[0]}M tokens {mb[0]:,} MB, {sizes[1]}M tokens {mb[1]:,} MB", flush=True)

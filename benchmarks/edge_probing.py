@@ -1,12 +1,20 @@
-"""Probing time: all layers and tasks of one checkpoint in one call, against a plain loop that goes the way of the released script.
+"""Probing time: all layers and tasks of one checkpoint in one call, against a plain loop that goes the way of the
+released script.
 
-The plain loop: for each layer, task and split one forward pass over the sentences (--plain_batch at a time; the released extractor takes 32) that writes one file of features, a pickled list of (label, vectors);
-then for each layer and task one probe, fed by a DataLoader that collates the items of that list, with torch's Adam, looked at every --every updates and scored on test.
-Ours: `embryo.probe`. Same checkpoint, sentences, batch, learning rate, number of updates of every probe and thread count; the number of probe updates is that of (layers x tasks), and the control task is off unless
---control 1: then ours does twice the updates in the time given, and the ratio counts time only. Initialisations and orders differ, so scores agree within noise. A time is that of the whole job.
---plain_layers: with fewer than all layers, the plain loop is timed on those and scaled, as every layer costs it the same.
+The plain loop: for each layer, task and split one forward pass over the sentences (--plain_batch at a time; the
+released extractor takes 32) that writes one file of features, a pickled list of (label, vectors); then for each
+layer and task one probe, fed by a DataLoader that collates the items of that list, with torch's Adam, looked at
+every --every updates and scored on test.
 
-    python benchmarks/edge_probing.py [--data FOLDER] [--sentences 400] [--layers 12] [--hidden 128] [--steps 300] [--every 100] [--plain_batch 32] [--plain_layers 13] [--control 0] [--threads 1] [--quick 1]
+Ours: `embryo.probe`. Same checkpoint, sentences, batch, learning rate,
+number of updates of every probe and thread count; the number of probe updates is that of (layers x tasks), and the
+control task is off unless --control 1: then ours does twice the updates in the time given, and the ratio counts
+time only. Initialisations and orders differ, so scores agree within noise. A time is that of the whole job.
+--plain_layers: with fewer than all layers, the plain loop is timed on those and scaled, as every layer costs it the
+same.
+
+    python benchmarks/edge_probing.py [--data FOLDER] [--sentences 400] [--layers 12] [--hidden 128] [--steps 300]
+            [--every 100] [--plain_batch 32] [--plain_layers 13] [--control 0] [--threads 1] [--quick 1]
 
 Without --data the sentences are those of a micro world, made first. Dev and test have a quarter of --sentences each.
 """

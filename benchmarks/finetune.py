@@ -1,11 +1,15 @@
-"""Fine-tuning time: our loop against transformers' text-classification recipe (run_glue.py: Trainer, every example padded to --length, plain shuffle).
+"""Fine-tuning time: our loop against transformers' text-classification recipe (run_glue.py: Trainer, every example
+padded to --length, plain shuffle).
 
-Same checkpoint, examples, batch, learning rate and schedule, weight decay, dropout, precision, passes and thread count. The two alternate in one process; a time is that of the
-whole job: load the checkpoint, tokenise, train, score the dev set. The recipe may score it in batches of 64, as we do (its own default is 8). The seed of a round goes to both,
-but their orders and heads are drawn differently, so the scores agree within the noise of seeds and of the dev set.
+Same checkpoint, examples, batch, learning rate and schedule, weight decay, dropout, precision, passes and thread
+count. The two alternate in one process; a time is that of the whole job: load the checkpoint, tokenise, train,
+score the dev set. The recipe may score it in batches of 64, as we do (its own default is 8). The seed of a round
+goes to both, but their orders and heads are drawn differently, so the scores agree within the noise of seeds and of
+the dev set.
 
-    python benchmarks/finetune.py [--data FOLDER] [--tasks SST-2,MRPC] [--precisions fp32,bf16] [--rounds 3] [--max_train 2000] [--epochs 1] [--lr 5e-4] [--batch 32] [--length 128]
-                                  [--layers 4] [--hidden 256] [--vocab 8000] [--threads 1]
+    python benchmarks/finetune.py [--data FOLDER] [--tasks SST-2,MRPC] [--precisions fp32,bf16] [--rounds 3]
+            [--max_train 2000] [--epochs 1] [--lr 5e-4] [--batch 32] [--length 128] [--layers 4] [--hidden 256]
+            [--vocab 8000] [--threads 1]
 
 Without --data the tasks are those of a small micro world, made first.
 """
@@ -36,8 +40,9 @@ import datasets, numpy as np, torch, transformers
 from embryo.ground.machine import device, has_bf16, provenance
 from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.scores import score_rows
-from embryo.evaluation.tasks.trivial import FinetuneConfig, plan
-from embryo.evaluation.tasks.finetune import encode, finetune, length_batches, padding_share
+from embryo.evaluation.tasks.settings import FinetuneConfig, plan
+from embryo.evaluation.tasks.batches import encode, length_batches, padding_share
+from embryo.evaluation.tasks.finetune import finetune
 from embryo.micro.world import write_world
 from embryo.models.models import build
 from embryo.corpora.tokens import train_tokenizer

@@ -1,8 +1,10 @@
 """Pretraining throughput: our loop against transformers' Trainer with DataCollatorForLanguageModeling.
 
-Same model, data, precision, optimizer and thread count; the two alternate in one process, and the table gives tokens/s and the ratio pair by pair.
+Same model, data, precision, optimizer and thread count; the two alternate in one process, and the table gives
+tokens/s and the ratio pair by pair.
 
-    python benchmarks/pretrain.py [--rounds 3] [--steps 8] [--layers 4] [--hidden 128] [--vocab 8000] [--batch 32] [--length 128] [--threads 1]
+    python benchmarks/pretrain.py [--rounds 3] [--steps 8] [--layers 4] [--hidden 128] [--vocab 8000] [--batch 32]
+            [--length 128] [--threads 1]
 """
 
 import argparse, os, statistics, tempfile, time, warnings

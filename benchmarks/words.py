@@ -1,12 +1,18 @@
-"""Word examination time: reconstruction and mask prediction against a plain loop that does what the published scripts do.
+"""Word examination time: reconstruction and mask prediction against a plain loop that does what the published scripts
+do.
 
-The loop tokenises word by word, shows one sentence at a time, hides one word in each of up to 16 copies at a time, and computes logits at all positions. Same checkpoint, sentences and thread count;
-the two alternate in one process, and a time is that of the whole call: tokenise, run, compare. In fp32 both must find the same words right. bf16 is ours against the loop in fp32 and in bf16, with the
-share of words on which ours and the fp32 loop disagree. The bound is the least time that our own matrix products can take at the rate this device reaches on products of these shapes.
+The loop tokenises word by word, shows one sentence at a time, hides one word in each of up to 16 copies at a time,
+and computes logits at all positions. Same checkpoint, sentences and thread count; the two alternate in one process,
+and a time is that of the whole call: tokenise, run, compare. In fp32 both must find the same words right. bf16 is
+ours against the loop in fp32 and in bf16, with the share of words on which ours and the fp32 loop disagree. The
+bound is the least time that our own matrix products can take at the rate this device reaches on products of these
+shapes.
 
-    python benchmarks/words.py [--data FOLDER] [--sentences 300] [--layers 4] [--hidden 128] [--vocab 8000] [--steps 150] [--precisions fp32,bf16] [--rounds 3] [--threads 1] [--quick]
+    python benchmarks/words.py [--data FOLDER] [--sentences 300] [--layers 4] [--hidden 128] [--vocab 8000]
+            [--steps 150] [--precisions fp32,bf16] [--rounds 3] [--threads 1] [--quick]
 
-Without --data the sentences are those of a small micro world, made first; the model is trained on them for --steps batches, so that some words are right and others are not.
+Without --data the sentences are those of a small micro world, made first; the model is trained on them for --steps
+batches, so that some words are right and others are not.
 """
 
 import argparse, os, resource, statistics, subprocess, sys, tempfile, time
@@ -124,7 +130,9 @@ def rate(bf16, rounds=3):
 
 
 def products(lengths, scored):
-    "Multiply-adds of our passes, (body, head): all layers but the last at every position, the rest at scored ones. lengths, scored: (N,) of each input row."
+    """Multiply-adds of our passes, (body, head): all layers but the last at every position, the rest at scored ones.
+    lengths, scored: (N,) of each input row.
+    """
     H = a.hidden
     T = np.asarray(lengths, float)
     S = np.asarray(scored, float)

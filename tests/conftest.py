@@ -36,7 +36,9 @@ def in_fork(name, args, cwd, out, err):
 
 @pytest.fixture
 def run(tmp_path, tmp_path_factory):
-    "Run one of the project's commands; (exit code, stdout, stderr). With variables of the environment it is a process of its own."
+    """Run one of the project's commands; (exit code, stdout, stderr). With variables of the environment it is a
+    process of its own.
+    """
 
     def f(command, *args, timeout=120, **env):
         if env:

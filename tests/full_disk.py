@@ -1,9 +1,11 @@
-"""Fill the disk under every stage, then make space: one sentence with path and bytes, and the next start ends as if nothing had happened.
+"""Fill the disk under every stage, then make space: one sentence with path and bytes, and the next start ends as if
+nothing had happened.
 
     unshare -rm python tests/full_disk.py [--tries 3] [--seed 0]
 
-Runs in a mount namespace of its own (Linux), where it may mount a small tmpfs; the machine's own disks are not touched. In each try the stage has a drawn share
-of the space that it needs; after that the same folder is made read-only; then there is room.
+Runs in a mount namespace of its own (Linux), where it may mount a small tmpfs; the machine's own disks are not
+touched. In each try the stage has a drawn share of the space that it needs; after that the same folder is made
+read-only; then there is room.
 """
 
 import argparse, os, random, shutil, signal, subprocess, sys, tempfile, time

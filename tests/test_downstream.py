@@ -238,7 +238,9 @@ def test_refused(tmp_path, header, train, dev, toml, message):
 
 
 def qqp(root, lines, torn, name="QQP"):
-    "A pair task with one training file of `lines` lines, of which those numbered in `torn` lack fields or have too many."
+    """A pair task with one training file of `lines` lines, of which those numbered in `torn` lack fields or have too
+    many.
+    """
     good = ["1\t1\t2\twhat is it ?\twhat is that ?\t1", "2\t3\t4\twho is he ?\twhere is she ?\t0"]
     bad = ["3\t5\t6\ta question that", "goes on\tin another line\t1", "4\t7\t8\ta\tstray\ttab\t0"]
     body = [bad[n % 3] if n in torn else good[n % 2] for n in range(2, lines + 1)]
@@ -320,7 +322,9 @@ def test_padding_is_without_effect(lab, family, task):
 
 
 def test_published_settings():
-    "Paper 1, table 7 and paper 2, table 5: learning rate, batch, updates, warm-up; the longest input is 512 tokens in the first paper and 128 in the second."
+    """Paper 1, table 7 and paper 2, table 5: learning rate, batch, updates, warm-up; the longest input is 512 tokens
+    in the first paper and 128 in the second.
+    """
     printed = """CoLA   1e-5  16  5336  320
                  STS-B  2e-5  16  3598  214
                  SST-2  1e-5  32 20935 1256

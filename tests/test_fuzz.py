@@ -1,10 +1,14 @@
-"""Damaged input for every reader: it is read right or refused in one sentence that names file and place; never a traceback, a hang, a wrong silent result, or memory that grows.
+"""Damaged input for every reader: it is read right or refused in one sentence that names file and place; never a
+traceback, a hang, a wrong silent result, or memory that grows.
 
-`pytest tests/test_fuzz.py --long -s` mutates more than ten thousand files and prints what became of them. A case is a file's seed text and a list of operations (name, a, b), so that a failure shrinks to few operations and can be
-written down: those that failed once are in KNOWN. What is read is compared with a slow parser of the mutated bytes, written here.
+`pytest tests/test_fuzz.py --long -s` mutates more than ten thousand files and prints what became of them. A case is
+a file's seed text and a list of operations (name, a, b), so that a failure shrinks to few operations and can be
+written down: those that failed once are in KNOWN. What is read is compared with a slow parser of the mutated bytes,
+written here.
 """
 
-import copy, csv, functools, gzip, io, itertools, json, lzma, math, os, re, resource, shutil, signal, tempfile, threading, time, tomllib, traceback
+import copy, csv, functools, gzip, io, itertools, json, lzma, math, os, re, resource
+import shutil, signal, tempfile, threading, time, tomllib, traceback
 from collections import Counter
 from pathlib import Path
 import numpy as np, pandas as pd, pytest
@@ -30,7 +34,7 @@ from embryo.ground.errors import EmbryoError
 SECONDS = 5
 MEGABYTES = 400
 
-# ----------------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------------
 # seeds: small valid files
 
 
@@ -280,7 +284,7 @@ HISTORY = jsonl(
     )
 )
 
-# ----------------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------------
 # operations
 
 DEEP = {n: f"@deep{n}@" for n in (900, 10_000, 100_000)}
@@ -706,7 +710,7 @@ def mutated(f, case):
     return data
 
 
-# ----------------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------------
 # slow parsers: what the mutated bytes say; any exception means that nobody may read them
 
 
@@ -1187,7 +1191,7 @@ def check_parquet(data, got):
     assert list(got.columns) == list(COLUMNS)
 
 
-# ----------------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------------
 # the readers
 
 
@@ -1511,7 +1515,7 @@ def judge(f, folder, end, data):
     return "read"
 
 
-# ----------------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------------
 # tests
 
 # (format, ending, bytes, words of the sentence; "" = it is read): each was read wrong or ended in a traceback once

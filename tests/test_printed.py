@@ -1,4 +1,7 @@
-"""Every stored printed value against copies of the papers' tables:  EMBRYO_PRINTED=/path/to/csv pytest tests/test_printed.py"""
+"""Every stored printed value against copies of the papers' tables.
+
+EMBRYO_PRINTED=/path/to/csv pytest tests/test_printed.py
+"""
 
 import csv, hashlib, os
 from pathlib import Path

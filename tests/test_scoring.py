@@ -1,4 +1,5 @@
-"""Honest scoring: fp32, ties, n, standard error and a trivial predictor beside every score - on models and logits whose right scores are known by hand."""
+"""Honest scoring: fp32, ties, n, standard error and a trivial predictor beside every score - on models and logits
+whose right scores are known by hand."""
 
 import itertools, json
 from pathlib import Path
@@ -10,8 +11,10 @@ from embryo.evaluation.knowledge.lama import read_lama, single_pieces
 from embryo.evaluation.probing.probe import layer_scores, probe
 from embryo.evaluation.probing.probes import probe_answers, probe_said
 from embryo.evaluation.probing.targets import ProbeConfig, read_tasks
-from embryo.evaluation.squad.reader import best_spans, finetune_squad, read_spans, squad_windows
-from embryo.evaluation.squad.squad import SquadConfig, read_squad_folder, squad_rows, trivial_squad
+from embryo.evaluation.squad.reader import best_spans, finetune_squad, read_spans
+from embryo.evaluation.squad.windows import squad_windows
+from embryo.evaluation.squad.scores import squad_rows, trivial_squad
+from embryo.evaluation.squad.squad import SquadConfig, read_squad_folder
 from embryo.evaluation.tasks.finetune import encode, finetune, load_body, new_classifier, predict, predict_logits
 from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.scores import (

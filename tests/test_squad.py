@@ -1,4 +1,5 @@
-"""SQuAD2.0: scores by hand and against the official rules written out again, windows against characters, fine-tuning from file to rows."""
+"""SQuAD2.0: scores by hand and against the official rules written out again, windows against characters, fine-tuning
+from file to rows."""
 
 import gzip, json, lzma, os
 from pathlib import Path
@@ -6,14 +7,8 @@ import numpy as np, pandas as pd, pytest, torch, transformers
 from types import SimpleNamespace
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from embryo.evaluation.squad.reader import best_threshold, finetune_squad, new_reader, read_spans, squad_windows
-from embryo.evaluation.squad.squad import (
-    SquadConfig,
-    answer_scores,
-    read_squad,
-    read_squad_folder,
-    squad_rows,
-    trivial_squad,
-)
+from embryo.evaluation.squad.scores import answer_scores, squad_rows, trivial_squad
+from embryo.evaluation.squad.squad import SquadConfig, read_squad, read_squad_folder
 from embryo.ground.errors import EmbryoError
 from embryo.evaluation.tasks.trivial import FinetuneConfig
 from embryo.evaluation.tasks.finetune import load_body
@@ -290,7 +285,9 @@ def test_every_family_becomes_a_reader(kind, data, tok):
 
 
 def test_fine_tuning_from_the_folder_of_a_step(lab, data, tok, tmp_path):
-    "The same seed gives the same rows, whatever else draws random numbers; another seed or another max_train gives others."
+    """The same seed gives the same rows, whatever else draws random numbers; another seed or another max_train gives
+    others.
+    """
     step = Path(lab["series"]) / "albert-english-s0" / "step4"
     rows = finetune_squad(step, data, SquadConfig(**SMALL), seed=3)
     torch.rand(7)

@@ -56,7 +56,7 @@ def check_ids(
     if share > MOST_UNKNOWN:
         raise EmbryoError(f"encode: {share:.0%} of the tokens are unknown to this tokenizer; at most 20% are accepted")
 
-# %% ../../../nbs/4_evaluation/06_tasks/06_batches.ipynb #c014
+# %% ../../../nbs/4_evaluation/06_tasks/06_batches.ipynb #c015
 def encode(
     df: pd.DataFrame,  # Columns text1, text2 (None where the task has one sentence)
     tokenizer,  # A fast tokenizer
@@ -73,7 +73,7 @@ def encode(
     check_ids(ids, tokenizer)
     return list(zip(ids, map(np.array, e["token_type_ids"])))
 
-# %% ../../../nbs/4_evaluation/06_tasks/06_batches.ipynb #c018
+# %% ../../../nbs/4_evaluation/06_tasks/06_batches.ipynb #c019
 def length_batches(
     lengths,  # (N,) tokens per example
     batch: int,  # Examples a batch
@@ -91,7 +91,7 @@ def length_batches(
     out = np.split(order, range(batch, len(order), batch))
     return [out[i] for i in rng.permutation(len(out))]
 
-# %% ../../../nbs/4_evaluation/06_tasks/06_batches.ipynb #c021
+# %% ../../../nbs/4_evaluation/06_tasks/06_batches.ipynb #c022
 def padding_share(
     lengths,  # (N,) tokens per example
     batches,  # Lists of example indices
@@ -101,7 +101,7 @@ def padding_share(
     computed = sum(len(b) * (to or lengths[b].max()) for b in batches)
     return float(1 - np.sum(lengths) / computed)
 
-# %% ../../../nbs/4_evaluation/06_tasks/06_batches.ipynb #c026
+# %% ../../../nbs/4_evaluation/06_tasks/06_batches.ipynb #c028
 def collate(
     coded: list,  # From `encode`
     index,  # Examples of the batch

@@ -32,7 +32,7 @@ def read_score(
     wanted = f" from {task.low:g} to {task.high:g}" if np.isfinite(task.high) else ""
     raise EmbryoError(f"{where}: score {shown(text)} is not a number{wanted}")
 
-# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c009
+# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c010
 def read_label(
     text: str,  # A label name or a score, as it stands in the file
     task: Task,
@@ -46,14 +46,14 @@ def read_label(
         raise EmbryoError(f"{where}: unknown label {shown(text)}; accepted: {known}")
     return task.labels.index(text)
 
-# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c012
+# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c013
 def read_header(
     lines,  # From `read_lines`; its first line is consumed
 ) -> list:  # Column names; [""] of an empty file
     "The names in the first line of a file."
     return next(lines, (0, ""))[1].split("\t")
 
-# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c014
+# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c015
 def check_columns(
     path,  # The file, for the message
     columns,  # Names of the columns wanted
@@ -66,7 +66,7 @@ def check_columns(
     if twice := [c for c in columns if header.count(c) > 1]:
         raise EmbryoError(f"{path}, line 1: two columns {shown(twice[0])}; the header found is {said}")
 
-# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c017
+# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c018
 BROKEN_SHARE = 0.001  # Of the lines of a published file, how many may be left out
 
 
@@ -92,7 +92,7 @@ def tell_torn(
         f"mend or delete such lines, or fetch the file again{more}"
     )
 
-# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c019
+# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c021
 def read_columns(
     path,  # One .tsv file, plain or compressed
     columns,  # Names of the columns wanted
@@ -120,7 +120,7 @@ def read_columns(
     if broken:
         tell_torn(path, header, first, broken, n, spare)
 
-# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c024
+# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c026
 EXAMPLE = ["text1", "text2", "label"]  # The columns of every frame of examples
 
 
@@ -139,7 +139,7 @@ def read_tsv(
         raise EmbryoError(f"{path}: no examples; expected tab-separated lines with {', '.join(columns)}")
     return pd.DataFrame(out, columns=EXAMPLE)
 
-# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c028
+# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c030
 def matching_files(
     folder: Path,  # Where the files are
     patterns,  # File patterns
@@ -152,7 +152,7 @@ def matching_files(
             found[name.removesuffix(".gz").removesuffix(".xz")] = folder / name
     return [found[k] for k in sorted(found)]
 
-# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c030
+# %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c032
 def split_files(
     folder,  # Folder of one task
     patterns,  # Pairs (split, file pattern)

@@ -63,7 +63,7 @@ def check_checkpoint(
             " safe_serialization"
         )
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c013
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c014
 def tokenizer_beside(
     folder: Path,  # A checkpoint
 ):  # A fast tokenizer
@@ -76,7 +76,7 @@ def tokenizer_beside(
         )
     return open_tokenizer(found[0], ours=False)
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c015
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c017
 def read_body(
     folder: Path,  # A checkpoint, see `check_checkpoint`
 ) -> tuple:  # (config, weights of the body by name)
@@ -93,7 +93,7 @@ def read_body(
         ) from None
     return body.config, {k: v for k, v in body.state_dict().items() if k not in info["missing_keys"]}
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c017
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c019
 def load_body(
     checkpoint,  # Folder in transformers format, or (model, tokenizer)
     tokenizer=None,  # Instead of the checkpoint's own
@@ -108,7 +108,7 @@ def load_body(
         tokenizer = tokenizer_beside(folder)
     return *read_body(folder), tokenizer
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c020
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c022
 def put_on_body(
     auto,  # One of transformers' AutoModelFor... classes: which head
     cfg,  # The config, with the settings of the head
@@ -129,7 +129,7 @@ def put_on_body(
         )
     return model
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c022
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c024
 def new_classifier(
     cfg,  # The checkpoint's config
     body: dict,  # Weights of the body, from `load_body`
@@ -146,7 +146,7 @@ def new_classifier(
     head_seed = seed_for("finetune-head", seed)
     return put_on_body(AutoModelForSequenceClassification, cfg, body, head_seed, "new_classifier")
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c025
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c027
 def first_logits(
     model,  # Sequence classifier
     x: dict,  # From `collate`
@@ -158,7 +158,7 @@ def first_logits(
     first = T * torch.arange(B, device=model.device)
     return model.classifier(hidden_at(model, x["input_ids"], x["attention_mask"], first)[:, None])
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c028
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c030
 @torch.no_grad()
 def predict_logits(
     model,  # Sequence classifier
@@ -182,7 +182,7 @@ def predict_logits(
     out[order] = logits
     return out
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c030
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c032
 def predict(
     model,  # Sequence classifier
     coded: list,  # From `encode`
@@ -193,7 +193,7 @@ def predict(
     logits = predict_logits(model, coded, batch)
     return logits.argmax(1) if task.labels else answers(logits, task)
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c033
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c035
 def training_targets(
     labels,  # (N,) class ids or scores
     task: Task,
@@ -204,7 +204,7 @@ def training_targets(
         return torch.tensor(labels)
     return torch.tensor((labels - task.low) / (task.high - task.low), dtype=torch.float32)
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c035
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c037
 def example_loss(
     logits,  # (B, C), or (B, 1) for scores
     y,  # (B,) from `training_targets`
@@ -215,7 +215,7 @@ def example_loss(
         return F.cross_entropy(logits.float(), y, reduction="none")
     return F.mse_loss(logits.float().squeeze(-1), y, reduction="none")
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c037
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c040
 def make_optimizer(
     model,  # Any model
     config: FinetuneConfig,
@@ -228,7 +228,7 @@ def make_optimizer(
     ]
     return torch.optim.AdamW(groups, lr=config.lr, fused=True)
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c040
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c043
 def update_once(
     model,  # That is trained
     optimizer,  # Of its weights
@@ -245,7 +245,7 @@ def update_once(
     optimizer.zero_grad()
     return losses.detach()
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c042
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c045
 def training_passes(
     model,  # On its device
     coded: list,  # Training examples as (ids, segments)
@@ -275,7 +275,7 @@ def training_passes(
             )
         yield losses
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c043
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c046
 def use_bf16(
     config: FinetuneConfig,
     dev: torch.device,  # Where is trained
@@ -283,7 +283,7 @@ def use_bf16(
     "Whether a run computes in bf16: as it says, or where the device does."
     return bool(has_bf16(dev) if config.bf16 == "auto" else config.bf16)
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c045
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c048
 def training_steps(
     model,  # Sequence classifier, on its device
     coded: list,  # Training examples, from `encode`
@@ -305,7 +305,7 @@ def training_steps(
 
     return training_passes(model, coded, losses_of, config, seed, bar)
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c049
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c052
 # score: the main metric on the split dev; losses: (n,) of the pass; said: split -> answers
 Pass = namedtuple("Pass", "score losses said")
 
@@ -326,7 +326,7 @@ def loss_row(
         stderr=losses.std() / len(losses) ** 0.5,
     )
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c051
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c055
 def pass_rows(
     passes: list,  # A `Pass` each
     task: Task,
@@ -341,7 +341,7 @@ def pass_rows(
         rows.append(loss_row(task.name, group, seen.losses))
     return rows
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c054
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c058
 def train_and_ask(
     model,  # Sequence classifier, on its device; it is trained
     steps,  # From `training_steps`
@@ -358,7 +358,7 @@ def train_and_ask(
         bar.set_postfix(loss=f"{losses.mean():.3f}", **{task.metric: f"{score:.3f}"})
     return passes
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c055
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c059
 def finetune(
     # Folder in transformers format, such as a step of a series, or (model, tokenizer); it is not changed
     checkpoint,
@@ -388,5 +388,5 @@ def finetune(
     rows = row_frame(pass_rows(passes, t, labels), evaluator="finetune", seed=seed)
     return (rows, model) if return_model else rows
 
-# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c063
+# %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c067
 AFTER_INTERMEDIATE = ("RTE", "STS-B", "MRPC")  # P1, appendix B

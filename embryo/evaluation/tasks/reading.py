@@ -39,7 +39,7 @@ def known_sentences(
     found = [c for c in SENTENCES if set(c) <= set(header)]
     return [c for c in found if not any(set(c) < set(d) for d in found)]
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c010
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c011
 def only_candidate(
     field: str,  # Field of `Task` that is looked for: "text1" or "label"
     found: list,  # Candidates in the header
@@ -58,7 +58,7 @@ def only_candidate(
         f'expected one of {known}, or {field} = "..." in {toml}'
     )
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c012
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c014
 def infer_columns(
     path: Path,  # The training file
     header: list,  # Its column names
@@ -75,7 +75,7 @@ def infer_columns(
         out["label"] = only_candidate("label", found, " | ".join(LABELS), path, header)
     return out | {k: given[k] for k in ("text1", "text2", "label") if k in given}
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c016
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c019
 def infer_labels(
     said: set,  # Different values of the label column of the training file
     column: str,  # Its name
@@ -86,7 +86,7 @@ def infer_labels(
         return ()
     return tuple(sorted(said, key=float if numbers else None))
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c019
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c022
 MOST_LABELS = 100  # Found in a file; more must be listed
 
 
@@ -112,7 +112,7 @@ def check_labels(
             "expected two labels at least, or scores that differ"
         )
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c021
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c025
 def label_texts(
     files: list,  # Paths of one split
     column: str,  # Name of the label column
@@ -121,7 +121,7 @@ def label_texts(
     "The labels of one split, as they are written."
     return [(where, text) for f in files for where, (text,) in read_columns(f, [column], header)]
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c024
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c029
 def infer_range(
     files: dict,  # Split -> paths
     given: dict,  # Fields of `Task` that are known; a regression
@@ -134,7 +134,7 @@ def infer_range(
         raise EmbryoError(f"{files['train'][0]}: no examples; expected tab-separated lines with a {free.label}")
     return dict(low=min(scores), high=max(scores))
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c026
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c032
 def infer_metrics(
     n: int,  # Labels of the task; 0 = scores
     metric: str = "",  # The main metric, if it is known
@@ -145,7 +145,7 @@ def infer_metrics(
     metric = metric or usual[0]
     return dict(metric=metric, others=tuple(m for m in usual if m != metric))
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c029
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c035
 def infer_task(
     folder,  # Folder of one task
     **given,  # Fields of `Task` that are known
@@ -165,7 +165,7 @@ def infer_task(
     known = infer_metrics(len(known["labels"]), known.get("metric", "")) | known
     return Task(**known)
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c033
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c040
 def parse_toml(
     path,  # task.toml of a task
 ) -> dict:  # Key -> value
@@ -176,7 +176,7 @@ def parse_toml(
     except (ValueError, RecursionError) as e:
         raise EmbryoError(f"{path}: not valid TOML ({e})") from None
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c035
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c043
 def key_lines(
     path,  # A TOML file
 ) -> dict:  # Key or table -> "file, line n"
@@ -187,14 +187,14 @@ def key_lines(
             found[m[1]] = f"{path}, line {n}"
     return found
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c037
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c045
 def all_texts(
     values,  # A list or the values of a table
 ) -> bool:
     "Whether all values are texts."
     return all(isinstance(v, str) for v in values)
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c039
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c048
 def field_value(
     key: str,  # A field of `Task`
     value,  # As TOML gives it
@@ -218,7 +218,7 @@ def field_value(
         return tuple(value.items())
     return tuple(value) if isinstance(value, list) else value
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c041
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c050
 def read_task_toml(
     path,  # task.toml of a task
 ) -> tuple:  # (fields of `Task` that it sets, {field: file and line})
@@ -233,7 +233,7 @@ def read_task_toml(
         out[key] = field_value(key, value, place)
     return out, where
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c044
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c053
 def check_task_name(
     folder,  # Folder with one folder a task
     name,  # What was asked for
@@ -247,7 +247,7 @@ def check_task_name(
         f" blanks and . + - _, nothing that leaves {folder}"
     )
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c046
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c056
 def find_task(
     folder,  # Folder with one folder a task
     name: str,  # A name in `TASKS`, or of a folder of your own there
@@ -266,7 +266,7 @@ def find_task(
     known = vars(TASKS[name]) if name in TASKS else {}
     return check_task(infer_task(own, **known | said), lines)
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c052
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c062
 class Splits(dict):
     "The splits of a task, {split: DataFrame with columns text1, text2, label}, and the `task` that they are of."
 
@@ -274,7 +274,7 @@ class Splits(dict):
         super().__init__(splits)
         self.task = task
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c053
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c064
 def read_task(
     folder,  # Folder with one folder a task
     name: str,  # A name in `TASKS`, or of a folder of your own there
@@ -286,7 +286,7 @@ def read_task(
         splits[split] = pd.concat([read_tsv(f, task) for f in files], ignore_index=True)
     return Splits(task, splits)
 
-# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c056
+# %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c067
 def as_task(
     task,  # A name, or a `Task`
     data=None,  # Splits that it is asked of, from `read_task` or any dictionary of frames
