@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['LATEX_SIGNS', 'FIGURES', 'p2_order', 'save_numbers', 'write_below', 'save_figure', 'markdown_text', 'latex_text',
            'latex_line', 'latex_table', 'markdown_table', 'save_table', 'drawn', 'Figure', 'figure', 'find_figure',
-           'figures_of', 'sentence', 'said_absent', 'points', 'caption', 'draw_table', 'draw_picture', 'draw',
-           'check_own', 'draw_own']
+           'figures_of', 'sentence', 'said_absent', 'points', 'text_of', 'caption', 'draw_table', 'draw_picture',
+           'draw', 'check_own', 'draw_own']
 
 # %% ../../nbs/5_results/01_figures.ipynb #c002
 import re
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 import pandas as pd
@@ -30,7 +30,7 @@ def p2_order(
     at = {l: i for i, l in enumerate(P2_TABLE1)}
     return sorted(set(l1s), key=lambda l: (at.get(l.split(ARM)[0], len(at)), l))
 
-# %% ../../nbs/5_results/01_figures.ipynb #e010
+# %% ../../nbs/5_results/01_figures.ipynb #e008
 def save_numbers(
     data: pd.DataFrame,  # What is drawn or laid out
     path,  # A CSV file
@@ -40,7 +40,7 @@ def save_numbers(
         data.to_csv(f, index=False, float_format="%.6g", lineterminator="\n")
     return Path(path)
 
-# %% ../../nbs/5_results/01_figures.ipynb #e020
+# %% ../../nbs/5_results/01_figures.ipynb #e009
 def write_below(
     fig,  # matplotlib figure
     caption: str,  # What it shows
@@ -75,14 +75,14 @@ def save_figure(
         save_numbers(data, folder / f"{name}.csv")
     return folder / f"{name}.png"
 
-# %% ../../nbs/5_results/01_figures.ipynb #e024
+# %% ../../nbs/5_results/01_figures.ipynb #e013
 def markdown_text(
     x,  # A cell, a column's name or a caption
 ) -> str:  # One line
     "Text as Markdown shows it: neither a new column nor HTML."
     return " ".join(str(x).split()).translate({ord("|"): r"\|", ord("<"): "&lt;"})
 
-# %% ../../nbs/5_results/01_figures.ipynb #e049
+# %% ../../nbs/5_results/01_figures.ipynb #e014
 LATEX_SIGNS = {
     "&": r"\&",
     "%": r"\%",
@@ -100,14 +100,14 @@ LATEX_SIGNS = {
     "–": "--",
 }
 
-# %% ../../nbs/5_results/01_figures.ipynb #e050
+# %% ../../nbs/5_results/01_figures.ipynb #e015
 def latex_text(
     x,  # A cell, a column's name or a caption
 ) -> str:
     "Text as LaTeX shows it."
     return "".join(LATEX_SIGNS.get(c, c) for c in str(x))
 
-# %% ../../nbs/5_results/01_figures.ipynb #e052
+# %% ../../nbs/5_results/01_figures.ipynb #e017
 def latex_line(
     cells,  # Of one row
 ) -> str:  # Ends with a double backslash
@@ -116,7 +116,7 @@ def latex_line(
     # a bracket behind \\ would be read as a length
     return "{}" + line if line.startswith("[") else line
 
-# %% ../../nbs/5_results/01_figures.ipynb #e053
+# %% ../../nbs/5_results/01_figures.ipynb #e018
 def latex_table(
     view: pd.DataFrame,  # What is laid out, one line a row
     caption: str,  # Below it
@@ -130,7 +130,7 @@ def latex_table(
         f"{body}\n\\end{{tabular}}\n\\caption{{{latex_text(caption)}}}\n\\end{{table}}\n"
     )
 
-# %% ../../nbs/5_results/01_figures.ipynb #e054
+# %% ../../nbs/5_results/01_figures.ipynb #e019
 def markdown_table(
     view: pd.DataFrame,  # What is laid out, one line a row
     caption: str,  # Below it
@@ -167,7 +167,7 @@ def drawn(
     files = [f for f in Path(folder).glob(f"{prefix}_*") if f.stat().st_mtime >= since - 1]
     return " ".join(sorted({f.stem for f in files}))
 
-# %% ../../nbs/5_results/01_figures.ipynb #e057
+# %% ../../nbs/5_results/01_figures.ipynb #e026
 @dataclass(frozen=True)
 class Figure:
     "A figure or a table: its numbers, its picture or its layout, and its caption."
@@ -187,7 +187,7 @@ class Figure:
     absent: callable = None
     behind: callable = None  # Rows, numbers -> last sentence of the caption, or ""
 
-# %% ../../nbs/5_results/01_figures.ipynb #e058
+# %% ../../nbs/5_results/01_figures.ipynb #e027
 FIGURES = {}  # name -> Figure, in the order of declaration
 
 
@@ -202,28 +202,28 @@ def figure(
     FIGURES[name] = Figure(name, data, **parts)
     return data
 
-# %% ../../nbs/5_results/01_figures.ipynb #e059
+# %% ../../nbs/5_results/01_figures.ipynb #e028
 def find_figure(
     name,  # The name of a figure that is declared; a Figure stands for itself
 ) -> Figure:
     "Look a figure up."
     return name if isinstance(name, Figure) else FIGURES[choose("figure", name, FIGURES)]
 
-# %% ../../nbs/5_results/01_figures.ipynb #e060
+# %% ../../nbs/5_results/01_figures.ipynb #e029
 def figures_of(
     prefix: str,  # Of the names: p1, p2 or x
 ) -> dict:  # name -> Figure, in the order of declaration
     "The figures and tables of one appendix."
     return {name: f for name, f in FIGURES.items() if name.startswith(f"{prefix}_")}
 
-# %% ../../nbs/5_results/01_figures.ipynb #e064
+# %% ../../nbs/5_results/01_figures.ipynb #e033
 def sentence(
     text: str,  # With or without a full stop; "" stays ""
 ) -> str:
     "Text that ends with one full stop."
     return text.rstrip(".") + "." if text else ""
 
-# %% ../../nbs/5_results/01_figures.ipynb #e065
+# %% ../../nbs/5_results/01_figures.ipynb #e034
 def said_absent(
     fig: Figure,  # What should be shown
     data: pd.DataFrame,  # What is shown
@@ -236,14 +236,22 @@ def said_absent(
         absent = [str(w) for w in fig.wanted if w not in have]
     return f"Not measured here: {', '.join(fig.names.get(a, a) for a in absent)}." if absent else ""
 
-# %% ../../nbs/5_results/01_figures.ipynb #e066
+# %% ../../nbs/5_results/01_figures.ipynb #e035
 def points(
     data: pd.DataFrame,  # The numbers of a figure
 ) -> pd.DataFrame:  # Without the lines that have no step, as the level of a trivial predictor
     "What was measured at some step."
     return data[data["step"].notna()] if "step" in data else data
 
-# %% ../../nbs/5_results/01_figures.ipynb #e067
+# %% ../../nbs/5_results/01_figures.ipynb #e036
+def text_of(
+    fig: Figure,  # What is shown
+    data: pd.DataFrame,  # Its numbers
+) -> str:
+    "The first sentence of a caption."
+    return fig.text(data) if callable(fig.text) else fig.text
+
+# %% ../../nbs/5_results/01_figures.ipynb #e037
 def caption(
     fig,  # A figure, or the name of one
     data: pd.DataFrame,  # Its numbers
@@ -251,14 +259,14 @@ def caption(
 ) -> str:
     "What a figure shows, on how much, and what is missing."
     fig = find_figure(fig)
-    text = fig.text(data) if callable(fig.text) else fig.text
+    text = text_of(fig, data)
     if data.empty:
         return f"{text} Nothing was measured."
     said = points(data)
     notes = [note(data) for note in fig.notes]
     return " ".join(filter(None, [text, sentence(about), *notes, said_absent(fig, said)]))
 
-# %% ../../nbs/5_results/01_figures.ipynb #e070
+# %% ../../nbs/5_results/01_figures.ipynb #e040
 def draw_table(
     fig: Figure,  # With `table`, or whose data are a pair
     data,  # Numbers, or (numbers, layout)
@@ -271,7 +279,7 @@ def draw_table(
         return None
     return save_table(data, view, fig.name, folder, caption(fig, data, about))
 
-# %% ../../nbs/5_results/01_figures.ipynb #e071
+# %% ../../nbs/5_results/01_figures.ipynb #e041
 def draw_picture(
     fig: Figure,  # With `plot`
     data: pd.DataFrame,  # Its numbers
@@ -285,16 +293,18 @@ def draw_picture(
         return None
     return save_figure(picture, data, fig.name, folder, f"{caption(fig, data, about)} {last}".strip())
 
-# %% ../../nbs/5_results/01_figures.ipynb #e072
+# %% ../../nbs/5_results/01_figures.ipynb #e042
 def draw(
     fig,  # A figure, or the name of one
     rows: pd.DataFrame,  # All rows
     folder,  # figures/<profile>
     about: str = "",  # About text, model and profile
+    name: str = "",  # Of the files, where it is not the figure's own
     **options,  # Of the function that selects the numbers: family="bert" ...
 ):  # A table's layout, to be shown; of pictures None, because a notebook shows them by itself
     "Draw a figure or lay out a table, and save it."
     fig = find_figure(fig)
+    fig = replace(fig, name=name or fig.name)
     data = fig.data(rows, **options)
     if fig.plot is None:
         done = view = draw_table(fig, data, folder, about)
@@ -305,7 +315,7 @@ def draw(
         print(f"{fig.name}: nothing was measured in this profile")
     return view
 
-# %% ../../nbs/5_results/01_figures.ipynb #e077
+# %% ../../nbs/5_results/01_figures.ipynb #e047
 def check_own(
     name: str,  # Of the figure
     made,  # What the reader's function returned
@@ -322,7 +332,7 @@ def check_own(
         )
     return fig, data
 
-# %% ../../nbs/5_results/01_figures.ipynb #e078
+# %% ../../nbs/5_results/01_figures.ipynb #e048
 def draw_own(
     name: str,  # Of the figure, in the profile
     asked: dict,  # Its section: function, perhaps text, and options of the function
