@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ARM_KEYS', 'NOTHING', 'RUN', 'CURVES', 'LEVEL', 'ALIKE', 'arm_of', 'plain_setting', 'compared_chains', 'check_run',
-           'check_arms', 'nursery_curves', 'half_width', 'best_settings', 'at_best']
+           'check_arms', 'nursery_curves', 'most_chains', 'half_width', 'best_settings', 'at_best']
 
 # %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #c002
 import re
@@ -189,6 +189,19 @@ def nursery_curves(
     out = pd.concat(curves, ignore_index=True).replace({"size": {"": size}})
     check_arms(out)
     return out[CURVES].astype({"seed": int})
+
+# %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #9138f8f9
+def most_chains(
+    rows: pd.DataFrame,  # All rows
+) -> tuple:  # (family, L1 of the last stay)
+    "The family and the last L1 that most chains have."
+    begun = rows[(rows["evaluator"] == "chain") & (rows["metric"] == "begins")].drop_duplicates(["family", "l1"])
+    if begun.empty:
+        return "roberta", "english"
+    family = begun["family"].mode()[0]
+    stays = [read_chain(l1) for l1 in begun.loc[begun["family"] == family, "l1"]]
+    last = pd.Series([x[-1].l1 for x in stays if len(x) > 1], dtype=object).mode()
+    return family, last[0] if len(last) else "english"
 
 # %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #c009
 LEVEL = 0.95  # coverage of all intervals (the usual one)

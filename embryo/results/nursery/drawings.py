@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FEWEST', 'BLUE', 'arm_styles', 'fewest_alone', 'beside_fewest', 'mean_curves', 'plot_nursery', 'unread',
-           'plot_savings', 'plot_saved_at']
+           'plot_savings', 'told_unread', 'plot_saved_at']
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #c99665d9
 import math
@@ -169,6 +169,27 @@ def plot_savings(
     for y, e in d[d["saved"].isna()].iterrows():
         axes[0, 0].annotate(unread(e), (0, y), xytext=(4, 0), bbox=dict(fc="white", ec="none", pad=1), **small)
     return fig
+
+# %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #940e24f2
+def _why_unread(x) -> str:  # `x`: a line of `savings` without a number, as a tuple
+    "Why an arm has no number."
+    if x.stuck:
+        return "not reached alone"
+    return f"reached in {x.reached} of {x.seeds} seeds" if x.seeds0 else "not run alone"
+
+
+def told_unread(
+    fixed: pd.DataFrame,  # From `savings` below the plateau
+    size: str,  # Size and ...
+    usual: float,  # ... length of the nursery of the arms that a figure says this of already
+) -> str:  # "" where there is none
+    "Other whole models whose saving cannot be read, and why."
+    other = (fixed["size"] != size) | (fixed["nursery_tokens"] != usual)
+    whole = (fixed["border"] == "whole model") & (fixed["nursery"] != NOTHING)
+    return "; ".join(
+        f"{x.arm}{', ' + x.size if x.size else ''}, then {x.budget / 1e6:g}M ({_why_unread(x)})"
+        for x in fixed[whole & other & fixed["saved"].isna()].itertuples()
+    )
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #df012a5c
 def _saved_panel(

@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['millions', 'percent', 'nats', 'gain', 'with_interval', 'alone_name', 'told_baselines', 'told_settings',
-           'table_savings', 'table_end']
+           'table_savings', 'told_columns', 'table_end']
 
 # %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #07053890
 import math
 import pandas as pd
 from ...pretraining.chains import said
 from .curves import ARM_KEYS, NOTHING, plain_setting
+from .savings import BELOW
 
 # %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #fd4e5441
 def millions(v) -> str:
@@ -116,6 +117,21 @@ def table_savings(
     d = fixed.merge(times, on=ARM_KEYS, how="left").merge(ends, on=ARM_KEYS, how="left")
     d = d.sort_values(["size", "budget", "final"])
     return _laid_out([_savings_line(e) for e in d.itertuples()], d)
+
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #b7c2bf3e
+def told_columns(
+    fixed: pd.DataFrame,  # From `savings` below the plateau: the arms of the table
+) -> str:
+    "What the columns of `table_savings` are, for a caption."
+    return (
+        "tried: settings of the arm, of which the one that ends lowest stands here; learned: how far below its own"
+        " plateau the nursery ended; end: loss at the end of the schedule; left: seeds that left the plateau, leaves:"
+        " tokens at the change point (a mean only where all did); reach: seeds that came to"
+        f" {fixed['level'].iloc[0]:.2f} nats, {BELOW:g} below the plateau, needs: after how many tokens of the last"
+        f" stay; saved: how many fewer that is than English alone needs at its best ({told_baselines(fixed)}); of all:"
+        " the same as a share of all tokens, nursery included. In brackets 95% over seeds (Student's t; Welch for"
+        " differences, delta method for shares); without brackets a single seed on a side. M: million tokens."
+    )
 
 # %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #4c446105
 def _end_line(e) -> dict:  # `e`: an arm, with what `table_end` joins, as a tuple
