@@ -21,7 +21,7 @@ from embryo.ground.seeds import rng_for
 from embryo.ground.profiles import read_profile
 from embryo.models.models import build, Electra, mlm_head
 from embryo.models.cost import PAPER
-from embryo.pretraining.settings import OBJECTIVES, longest, PretrainConfig
+from embryo.pretraining.settings import Lamb, longest, lr_at, make_optimizer, PretrainConfig
 from embryo.pretraining.batches import (
     REACH,
     chosen_words,
@@ -37,8 +37,7 @@ from embryo.pretraining.batches import (
     selected,
     training_batch,
 )
-from embryo.pretraining.objectives import objective_loss
-from embryo.pretraining.optimizers import Lamb, lr_at, make_optimizer
+from embryo.pretraining.objectives import OBJECTIVES, Batch, objective_loss
 from embryo.pretraining.loop import pretrain, pretrain_stages, Stage
 from embryo.pretraining.runs import loss_rows, pretrain_run, run_config
 from embryo.ground.seeds import seed_for
@@ -552,9 +551,9 @@ def test_pair_losses_are_those_of_transformers(family, objective):
     name = "sentence_order_label" if family == "albert" else "next_sentence_label"
     theirs = m(input_ids=x, attention_mask=mask, token_type_ids=types, labels=full, **{name: order})
     loss, parts, hits = objective_loss(m, b, cfg)
-    assert loss.item() == pytest.approx(theirs.loss.item(), abs=1e-5) and set(parts) == set(OBJECTIVES[objective])
+    assert loss.item() == pytest.approx(theirs.loss.item(), abs=1e-5) and set(parts) == set(OBJECTIVES[objective].parts)
     logits = theirs.sop_logits if family == "albert" else theirs.seq_relationship_logits
-    assert torch.allclose(hits[OBJECTIVES[objective][1]][0], logits, atol=1e-5)
+    assert torch.allclose(hits[OBJECTIVES[objective].pairs][0], logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -584,7 +583,8 @@ def test_rtd_against_transformers(padded):
     theirs = m.discriminator(input_ids=read, attention_mask=mask, labels=(read != text).long())
     assert parts["discriminator"].item() == pytest.approx(theirs.loss.item(), abs=1e-5)
     assert loss.item() == pytest.approx(parts["generator"].item() + 50 * parts["discriminator"].item(), rel=1e-5)
-    assert len(hits["rtd"][1]) == (x.numel() if mask is None else int(mask.sum())) and int(hits["rtd"][1].sum()) == int(
+    told = hits["discriminator"][1]
+    assert len(told) == (x.numel() if mask is None else int(mask.sum())) and int(told.sum()) == int(
         (read != text).sum()
     )
     loss.backward()
@@ -601,7 +601,7 @@ def test_the_generator_draws_from_its_softmax():
     with torch.no_grad():
         m.generator.generator_lm_head.bias.copy_(torch.linspace(-1, 2, 11))
     b = training_batch(c, cfg, 1)
-    b = (b[0], b[1], b[2][:1], b[3][:1], None, None)
+    b = Batch(b.ids, b.mask, b.positions[:1], b.labels[:1])
     seen = []
     m.discriminator.register_forward_pre_hook(
         lambda mod, args, kw: seen.append(int(kw["input_ids"].view(-1)[b[2]])), with_kwargs=True
@@ -669,14 +669,15 @@ def test_training_lowers_every_part(objective, tmp_path):
     a = s.entries[0]["loss"]
     b = s.entries[last]["loss"]
     assert b["heldout"] < a["heldout"] - 0.3
-    for part in OBJECTIVES[objective]:
+    several = OBJECTIVES[objective].parts if len(OBJECTIVES[objective].parts) > 1 else ()
+    for part in several:
         assert b["heldout_parts"][part][0] < a["heldout_parts"][part][0] - 0.1, part
     assert b["accuracy"]["mlm"][0] > a["accuracy"]["mlm"][0]
     r = loss_rows(s)
     assert set(r.loc[r["metric"] == "loss", "group"]) == {
         "",
-        *OBJECTIVES[objective],
-        *(["total"] if OBJECTIVES[objective] else []),
+        *several,
+        *(["total"] if several else []),
     }
     assert (
         set(r.loc[r["metric"] == "accuracy", "group"])
@@ -687,14 +688,66 @@ def test_training_lowers_every_part(objective, tmp_path):
         (r["metric"] == "loss") & (r["split"] == split) & (r["group"] == group) & (r["step"] == last)
     ]["value"].tolist()
     assert pick("heldout", "") == [b["heldout"]] and pick("train", "") == [b["train"]]
-    if OBJECTIVES[objective]:
-        first, second = OBJECTIVES[objective]
+    if several:
+        first, second = several
         weight = 50 if objective == "rtd" else 1
         for split in ("train", "heldout"):
             assert pick(split, first) == pick(split, "")
             assert pick(split, "total")[0] == pytest.approx(
                 pick(split, first)[0] + weight * pick(split, second)[0], rel=0.02
             )
+
+
+OWN_OBJECTIVE = """
+import torch.nn.functional as F
+from embryo.pretraining.objectives import Part, masked_lm, objective
+
+@objective(parts=("mlm", "smooth"), weights={"smooth": 0.5}, over={"smooth": "selected"})
+def my_objective(model, batch, cfg):
+    words = masked_lm(model, batch)
+    smooth = F.cross_entropy(words.logits, words.labels, label_smoothing=0.1)
+    return {"mlm": words, "smooth": Part(smooth, words.logits, words.labels)}
+"""
+
+
+def test_an_objective_of_your_own(lab, tmp_path):
+    "Ten lines in a file, named in a profile: trained, stopped, resumed, in rows; another file is another run."
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_OBJECTIVE)
+    model = dict(TINY, positions=24)
+    training = dict(steps=12, batch=8, length=24, lr=3e-3, warmup=2, save=6, heldout_batches=2, bf16=False)
+    training["objective"] = f"{file}:my_objective"
+
+    def train(where, **kwargs):
+        return pretrain_run(
+            "roberta", "english", 0, lab["corpora"], tmp_path / where, model, training, progress=False, **kwargs
+        )
+
+    whole = train("whole")
+    train("stopped", stop_after=5)
+    again = train("stopped")
+    assert [e["sha256"] for e in again.entries.values()] == [e["sha256"] for e in whole.entries.values()]
+    first = whole.entries[0]["loss"]
+    last = whole.entries[12]["loss"]
+    assert last["heldout"] < first["heldout"]
+    mlm, smooth, total = (last["heldout_parts"][k][0] for k in ("mlm", "smooth", "total"))
+    assert total == pytest.approx(mlm + 0.5 * smooth, rel=1e-5)
+    rows = loss_rows(whole)
+    assert {"mlm", "smooth", "total"} <= set(rows.loc[rows["metric"] == "loss", "group"])
+    assert set(rows.loc[rows["metric"] == "accuracy", "group"]) == {"mlm", "smooth"}
+    # in three pieces: the same update but for rounding and dropout
+    training["accumulate"] = 3
+    assert train("pieces").entries[12]["loss"]["heldout"] == pytest.approx(last["heldout"], abs=0.1)
+    del training["accumulate"]
+    file.write_text(OWN_OBJECTIVE.replace("0.5", "0.7"))
+    with pytest.raises(EmbryoError, match="holds a series made with other settings .*objective"):
+        train("whole")
+    training["objective"] = f"{file}:my_objectiv"
+    with pytest.raises(EmbryoError, match="did you mean my_objective"):
+        train("typo")
+    training["objective"] = f"{tmp_path}/gone.py:my_objective"
+    with pytest.raises(EmbryoError, match="no such file"):
+        train("gone")
 
 
 @pytest.mark.parametrize("objective,optimizer", [("mlm+sop", "lamb"), ("mlm+nsp", "adamw"), ("rtd", "adamw")])

@@ -32,7 +32,7 @@ from ..ground.seeds import seed_for
 
 hf_logging.disable_progress_bar()  # its bars over weight shards would drown ours over steps
 
-# %% ../../nbs/2_models/00_models.ipynb #c006
+# %% ../../nbs/2_models/00_models.ipynb #c005
 class Electra(nn.Module):
     "ELECTRA's generator and discriminator, trained together on one embedding block."
 
@@ -64,7 +64,7 @@ class Electra(nn.Module):
         self.discriminator.save_pretrained(folder, **kwargs)
         self.generator.save_pretrained(Path(folder) / "generator", **kwargs)
 
-# %% ../../nbs/2_models/00_models.ipynb #c008
+# %% ../../nbs/2_models/00_models.ipynb #c007
 class RobertaForPreTraining(RobertaForMaskedLM):
     "RoBERTa with BERT's pooler and sentence head (ours)."
 
@@ -74,7 +74,7 @@ class RobertaForPreTraining(RobertaForMaskedLM):
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-# %% ../../nbs/2_models/00_models.ipynb #c008a
+# %% ../../nbs/2_models/00_models.ipynb #c008
 FAMILIES = dict(
     albert=(AlbertConfig, AlbertForMaskedLM),
     bert=(BertConfig, BertForMaskedLM),
@@ -119,7 +119,7 @@ def build(
             else Electra(cls(cfg), ElectraForMaskedLM(generator_config(cfg, generator))).eval()
         )
 
-# %% ../../nbs/2_models/00_models.ipynb #c008b
+# %% ../../nbs/2_models/00_models.ipynb #c009
 def generator_config(
     cfg: ElectraConfig,  # The discriminator's
     share: float,  # Width as a share of the discriminator's
@@ -144,7 +144,7 @@ def generator_config(
         }
     )
 
-# %% ../../nbs/2_models/00_models.ipynb #c013
+# %% ../../nbs/2_models/00_models.ipynb #c014
 def mlm_head(
     model,  # A ...ForMaskedLM or ...ForPreTraining model
 ):  # f(hidden (..., D)) -> logits (..., V)
@@ -171,7 +171,7 @@ def mlm_head(
             f"mlm_head: {type(model).__name__} has no masked-LM head; give a ...ForMaskedLM model"
         ) from None
 
-# %% ../../nbs/2_models/00_models.ipynb #c016
+# %% ../../nbs/2_models/00_models.ipynb #c017
 def pair_head(
     model,  # A model built with `pairs`
 ):  # f(hidden states of the first position (B, D)) -> logits (B, 2)
@@ -187,7 +187,66 @@ def pair_head(
         f" ({', '.join(WITH_PAIRS)})"
     )
 
-# %% ../../nbs/2_models/00_models.ipynb #c019
+# %% ../../nbs/2_models/00_models.ipynb #c020
+def _whole_layers_only(model):
+    "Is this a model whose last layer we do not know how to compute in part?"
+    config = model.config
+    return (
+        config.model_type not in FAMILIES
+        or not config.num_hidden_layers
+        or config._attn_implementation not in ("sdpa", "eager")
+        or getattr(config, "is_decoder", False)
+        or (config.model_type == "albert" and config.inner_group_num != 1)
+    )
+
+
+def _layers(model) -> list:
+    "The layers of a model's body, in order; ALBERT's share their weights by groups."
+    encoder = model.base_model.encoder
+    n = model.config.num_hidden_layers
+    if model.config.model_type != "albert":
+        return list(encoder.layer)
+    groups = [i * model.config.num_hidden_groups // n for i in range(n)]
+    return [encoder.albert_layer_groups[g].albert_layers[0] for g in groups]
+
+# %% ../../nbs/2_models/00_models.ipynb #c021
+def _by_sequence(
+    positions,  # (M,) flat indices into (B, T), ascending
+    B,
+    T,
+):  # (where (B, S): positions of each sequence, padded with 0; row (M,), slot (M,): where[row, slot] are the positions)
+    "Sort flat positions by the sequence that they lie in."
+    row = positions // T
+    count = torch.bincount(row, minlength=B)
+    # place of a position among those of its sequence
+    slot = torch.arange(len(positions), device=positions.device) - (count.cumsum(0) - count)[row]
+    where = torch.zeros(B, max(1, int(count.max())), dtype=torch.long, device=positions.device)
+    where[row, slot] = positions % T
+    return where, row, slot
+
+# %% ../../nbs/2_models/00_models.ipynb #c022
+def _attend(model, attention, h, keys, where):
+    "Self-attention from the positions `where` (B, S) to all positions: (B, S, D)."
+    B, _, D = h.shape
+
+    def heads(x):
+        return x.view(B, -1, attention.num_attention_heads, attention.attention_head_size).transpose(1, 2)
+
+    q = attention.query(h.gather(1, where[..., None].expand(-1, -1, D)))
+    if keys is not None:
+        keys = keys[:, :, :1].expand(-1, -1, where.shape[1], -1)
+    q = heads(q)
+    k = heads(attention.key(h))
+    v = heads(attention.value(h))
+    drop = model.config.attention_probs_dropout_prob if model.training else 0.0
+    if model.config._attn_implementation == "sdpa":
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=keys, dropout_p=drop)
+    else:
+        score = q @ k.transpose(2, 3) * attention.scaling
+        out = F.dropout((score if keys is None else score + keys).softmax(-1), drop) @ v
+    return out.transpose(1, 2).reshape(B, -1, D)
+
+# %% ../../nbs/2_models/00_models.ipynb #c023
 def hidden_at(
     model,  # A ...ForMaskedLM model
     input_ids,  # (B, T) int64
@@ -197,66 +256,30 @@ def hidden_at(
 ) -> torch.Tensor:  # (M, D) last hidden states at these positions
     "Last hidden states where they are needed, without computing them elsewhere."
     body = model.base_model
-    kind = model.config.model_type
+    albert = model.config.model_type == "albert"
     types = {} if token_type_ids is None else dict(token_type_ids=token_type_ids)
-    if (
-        kind not in FAMILIES
-        or not model.config.num_hidden_layers
-        or model.config._attn_implementation not in ("sdpa", "eager")
-        or getattr(model.config, "is_decoder", False)
-        or (kind == "albert" and model.config.inner_group_num != 1)
-    ):
-        return body(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state.flatten(0, 1)[
-            positions
-        ]
+    if _whole_layers_only(model):
+        states = body(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
+        return states.flatten(0, 1)[positions]
     h = body.embeddings(input_ids=input_ids, **types)
     if hasattr(body, "embeddings_project"):
         h = body.embeddings_project(h)
     keys = create_bidirectional_mask(config=model.config, inputs_embeds=h, attention_mask=attention_mask)
-    if kind == "albert":
+    if albert:
         h = body.encoder.embedding_hidden_mapping_in(h)
-    layers = (
-        [
-            body.encoder.albert_layer_groups[
-                i * model.config.num_hidden_groups // model.config.num_hidden_layers
-            ].albert_layers[0]
-            for i in range(model.config.num_hidden_layers)
-        ]
-        if kind == "albert"
-        else list(body.encoder.layer)
-    )
-    for layer in layers[:-1]:
+    *layers, last = _layers(model)
+    for layer in layers:
         h = layer(h, keys)
-    last, (B, T, D) = layers[-1], h.shape
-    att = last.attention if kind == "albert" else last.attention.self
-    row = positions // T
-    count = torch.bincount(row, minlength=B)
-    # place of a position among those of its sequence
-    slot = torch.arange(len(positions), device=h.device) - (count.cumsum(0) - count)[row]
-    # (B, S): scored positions of each sequence, padded with position 0
-    where = torch.zeros(B, max(1, int(count.max())), dtype=torch.long, device=h.device)
-    where[row, slot] = positions % T
-    heads = lambda x: x.view(B, -1, att.num_attention_heads, att.attention_head_size).transpose(1, 2)
-    q = att.query(h.gather(1, where[..., None].expand(-1, -1, D)))
-    if keys is not None:
-        keys = keys[:, :, :1].expand(-1, -1, where.shape[1], -1)
-    q = heads(q)
-    k = heads(att.key(h))
-    v = heads(att.value(h))
-    drop = model.config.attention_probs_dropout_prob if model.training else 0.0
-    if model.config._attn_implementation == "sdpa":
-        o = F.scaled_dot_product_attention(q, k, v, attn_mask=keys, dropout_p=drop)
-    else:
-        score = q @ k.transpose(2, 3) * att.scaling
-        o = F.dropout((score if keys is None else score + keys).softmax(-1), drop) @ v
-    o = o.transpose(1, 2).reshape(B, -1, D)[row, slot]
+    attention = last.attention if albert else last.attention.self
+    where, row, slot = _by_sequence(positions, *h.shape[:2])
+    o = _attend(model, attention, h, keys, where)[row, slot]
     x = h.flatten(0, 1)[positions]
-    if kind != "albert":
+    if not albert:
         return last.feed_forward_chunk(last.attention.output(o, x))
-    x = att.LayerNorm(x + att.output_dropout(att.dense(o)))
+    x = attention.LayerNorm(x + attention.output_dropout(attention.dense(o)))
     return last.full_layer_layer_norm(last.ff_chunk(x) + x)
 
-# %% ../../nbs/2_models/00_models.ipynb #c022
+# %% ../../nbs/2_models/00_models.ipynb #c026
 def check_fit(
     model,  # transformers model
     tokenizer,  # transformers tokenizer
@@ -271,7 +294,7 @@ def check_fit(
             " tokenizer that the model was trained with"
         )
 
-# %% ../../nbs/2_models/00_models.ipynb #c025
+# %% ../../nbs/2_models/00_models.ipynb #c029
 SIZES = dict(
     vocab_size=10_000_000,
     hidden_size=65_536,

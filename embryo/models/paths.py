@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SAMPLE', 'TURN', 'STRANGER', 'LEAP', 'CLEAN', 'coordinates', 'read_step', 'inner', 'path_shape', 'turns', 'leap',
-           'off_path', 'length', 'explain', 'gaps']
+           'off_path', 'length', 'find_swap', 'worst_place', 'explain', 'gaps']
 
 # %% ../../nbs/2_models/05_paths.ipynb #c002
 import hashlib
@@ -93,7 +93,7 @@ def inner(
         np.zeros((len(X), len(X))),
     )
 
-# %% ../../nbs/2_models/05_paths.ipynb #c009a
+# %% ../../nbs/2_models/05_paths.ipynb #c010
 def path_shape(
     X,  # (K, n) samples
     C,  # (K, n) the same, each tensor's mean removed
@@ -105,7 +105,7 @@ def path_shape(
     s = np.sqrt(np.maximum(np.diag(R), 1e-300))
     return np.maximum(np.diag(G)[:, None] + np.diag(G) - 2 * G, 0), R / s / s[:, None]
 
-# %% ../../nbs/2_models/05_paths.ipynb #c009b
+# %% ../../nbs/2_models/05_paths.ipynb #c011
 def turns(
     D2: np.ndarray,  # (K, K) squared distances
     order,  # Steps as they are passed, indices
@@ -116,7 +116,7 @@ def turns(
     c = np.asarray(order)[2:]
     return (D2[a, c] - D2[a, b] - D2[b, c]) / np.maximum(2 * np.sqrt(D2[a, b] * D2[b, c]), 1e-300)
 
-# %% ../../nbs/2_models/05_paths.ipynb #c013
+# %% ../../nbs/2_models/05_paths.ipynb #c015
 TURN = -0.6
 STRANGER = 0.1
 LEAP = 3.0
@@ -138,7 +138,7 @@ def leap(
     r = t[-1] / t[:-1]
     return d[-1] / max(float((d[:-1] * np.maximum(r, np.sqrt(r))).max()), 1e-300)
 
-# %% ../../nbs/2_models/05_paths.ipynb #c013a
+# %% ../../nbs/2_models/05_paths.ipynb #c016
 def off_path(
     D2,
     L,
@@ -169,11 +169,60 @@ def off_path(
         out[end] = f"is {x:.1f} times further from the step before than the rest of the run explains"
     return out
 
-# %% ../../nbs/2_models/05_paths.ipynb #c015
+# %% ../../nbs/2_models/05_paths.ipynb #c018
 def length(D2, order):
     return float(np.sqrt(D2[order[:-1], order[1:]]).sum())  # Of a path
 
-# %% ../../nbs/2_models/05_paths.ipynb #c015a
+# %% ../../nbs/2_models/05_paths.ipynb #c019
+def _swapped(order, i, j):
+    "An order with two places exchanged."
+    out = order.copy()
+    out[i], out[j] = out[j], out[i]
+    return out
+
+
+def _is_clean(D2, L, steps, order, moves_first):
+    "Does a path in this order turn back nowhere, nor begin with a leap?"
+    if off_path(D2, L, steps, order, *CLEAN):
+        return False
+    return not (moves_first and leap(D2, -steps[::-1], order[::-1]) > LEAP)
+
+# %% ../../nbs/2_models/05_paths.ipynb #c020
+def find_swap(
+    D2,
+    L,
+    steps,  # Updates of the steps that are left, ascending
+    order: list,  # Which steps are left
+    near: list,  # Places at or beside one that lies off the path
+):  # None, or (steps that have changed places, other pairs that do as well, by which share the path is shorter)
+    "Two steps whose exchange makes the path shorter and clean."
+    n = len(order)
+    pairs = [(i, j) for i in near for j in range(n) if i < j or j not in near]
+    tried = sorted((length(D2, _swapped(order, i, j)), i, j) for i, j in pairs)
+    now = length(D2, order)
+    good = [(l, i, j) for l, i, j in tried if l < now and _is_clean(D2, L, steps, _swapped(order, i, j), 0 in (i, j))]
+    if not good:
+        return None
+    alike = [tuple(sorted((order[i], order[j]))) for l, i, j in good if l < good[0][0] * (1 + 1e-6)]
+    # a path is as long backwards: with five steps or fewer two swaps can do the same
+    best, *more = sorted(dict.fromkeys(alike), key=lambda p: p[1] - p[0])
+    return best, more, 1 - good[0][0] / now
+
+
+def _without(order, i):
+    return order[:i] + order[i + 1 :]
+
+# %% ../../nbs/2_models/05_paths.ipynb #c021
+def worst_place(D2, L, steps, order, near, bad):
+    "The place whose removal leaves the fewest others off the path; of several the one that lies off it itself."
+
+    def left_over(i):
+        rest = _without(order, i)
+        return len(off_path(D2, L, steps[rest], rest)), i not in bad, length(D2, rest)
+
+    return min(near, key=left_over)
+
+# %% ../../nbs/2_models/05_paths.ipynb #c022
 def explain(
     D2,
     L,
@@ -183,58 +232,30 @@ def explain(
     order = list(range(len(steps)))
     steps = np.asarray(steps, float)
     out = []
-    while len(order) > 2 and (bad := off_path(D2, L, steps[order], order)):
-        near = sorted({j for i in bad for j in (i - 1, i, i + 1) if 0 <= j < len(order)})
-
-        def swapped(i, j):
-            x = order.copy()
-            x[i], x[j] = x[j], x[i]
-            return x
-
-        tried = sorted(
-            (length(D2, swapped(i, j)), i, j) for i in near for j in range(len(order)) if i < j or j not in near
-        )
-
-        def clean(x, first):
-            return not off_path(D2, L, steps[order], x, *CLEAN) and not (
-                first and leap(D2, -steps[order][::-1], x[::-1]) > LEAP
-            )
-
-        good = [(l, i, j) for l, i, j in tried if l < length(D2, order) and clean(swapped(i, j), 0 in (i, j))]
-        if good:
-            alike = [tuple(sorted((order[i], order[j]))) for l, i, j in good if l < good[0][0] * (1 + 1e-6)]
-            # a path is as long backwards: with five steps or fewer two swaps can do the same
-            (i, j), *more = sorted(dict.fromkeys(alike), key=lambda p: p[1] - p[0])
-            told = "".join(f", or {steps[a]:.0f} and {steps[b]:.0f} (the same path backwards)" for a, b in more)
-            out.append(
-                (
-                    "swapped steps",
-                    (i, j),
-                    (
-                        f"with {steps[i]:.0f} and {steps[j]:.0f} exchanged{told} the path is"
-                        f" {1 - good[0][0] / length(D2, order):.0%} shorter and nowhere turns back"
-                    ),
-                )
-            )
+    while len(order) > 2:
+        bad = off_path(D2, L, steps[order], order)
+        if not bad:
             break
-
-        def without(i):
-            x = order[:i] + order[i + 1 :]
-            return x
-
-        worst = min(
-            near,
-            key=lambda i: (len(off_path(D2, L, steps[without(i)], without(i))), i not in bad, length(D2, without(i))),
-        )
+        near = sorted({j for i in bad for j in (i - 1, i, i + 1) if 0 <= j < len(order)})
+        swap = find_swap(D2, L, steps[order], order, near)
+        if swap:
+            (i, j), more, shorter = swap
+            told = "".join(f", or {steps[a]:.0f} and {steps[b]:.0f} (the same path backwards)" for a, b in more)
+            why = (
+                f"with {steps[i]:.0f} and {steps[j]:.0f} exchanged{told} the path is"
+                f" {shorter:.0%} shorter and nowhere turns back"
+            )
+            out.append(("swapped steps", (i, j), why))
+            break
+        worst = worst_place(D2, L, steps, order, near, bad)
         out.append(("off the trajectory", (order[worst],), bad.get(worst) or "lies off the path of its neighbours"))
         order.pop(worst)
     if len(out) > 1 and len(out) >= len(steps) / 2:
-        return [
-            ("off the trajectory", (), "these checkpoints are not steps of one run: in no order do they make a path")
-        ]
+        strangers = "these checkpoints are not steps of one run: in no order do they make a path"
+        return [("off the trajectory", (), strangers)]
     return out
 
-# %% ../../nbs/2_models/05_paths.ipynb #c018
+# %% ../../nbs/2_models/05_paths.ipynb #c025
 def gaps(
     steps: list,  # Ascending
 ) -> list:  # (step before, step after, how many are missing)

@@ -19,6 +19,7 @@ from ..models.models import build
 from ..models.cost import training_flops
 from ..models.series import Series
 from ..models.given import open_series
+from .objectives import find_objective
 from .settings import longest, PretrainConfig
 from .batches import l1_marks
 from .loop import pretrain_stages, Stage
@@ -196,7 +197,7 @@ def chain_run(
         family,
         len(tok),
         seed=seed,
-        pairs="+" in cfg.objective,
+        pairs=bool(find_objective(cfg.objective).pairs),
         generator=cfg.generator,
         **{"positions": max(longest(s.cfg) for s in stages), **model},
     )
