@@ -67,8 +67,8 @@ def ours(model, tok, tasks, clock):
         lay_out="tokens and windows",
         span_table="forward and spans",
         fit_probes="training and dev",
-        probe_said="test",
-        score_rows="rows",
+        probe_answers="test",
+        layer_scores="rows",
     )
     held = {}
 

@@ -4,7 +4,7 @@ import collections, copy, itertools, os
 from pathlib import Path
 import numpy as np, pytest, torch, transformers
 from scipy import stats
-from embryo.evaluation.probing.probe import label_numbers, last_batch, probe, score_rows
+from embryo.evaluation.probing.probe import label_numbers, last_batch, probe, layer_scores
 from embryo.evaluation.probing.probes import fit_probes, minibatches, probe_said
 from embryo.evaluation.probing.targets import (
     MODES,
@@ -454,8 +454,8 @@ def test_majority_and_sizes_by_hand(series, tok, tasks, tmp_path):
 
 
 def scores(said, gold, cluster, positive=None):
-    "`score_rows` of one layer, by group and metric."
-    return score_rows(said[:, None].astype(int), gold.astype(int), cluster, [0], positive).set_index(
+    "`layer_scores` of one layer, by group and metric."
+    return layer_scores(said[:, None].astype(int), gold.astype(int), cluster, [0], positive).set_index(
         ["group", "metric"]
     )
 

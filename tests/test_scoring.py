@@ -7,7 +7,7 @@ from embryo.ground.rows import share_error
 from embryo.evaluation.attention import attention_rows, near_rows
 from embryo.evaluation.knowledge.facts import ask, fact_hits, rank_scores
 from embryo.evaluation.knowledge.lama import read_lama, single_pieces
-from embryo.evaluation.probing.probe import probe, score_rows
+from embryo.evaluation.probing.probe import layer_scores, probe
 from embryo.evaluation.probing.probes import probe_answers, probe_said
 from embryo.evaluation.probing.targets import ProbeConfig, read_tasks
 from embryo.evaluation.squad.reader import best_spans, finetune_squad, read_spans, squad_windows
@@ -111,7 +111,7 @@ def test_top_share_leaves_its_logits():
 
 
 def test_words_of_a_model_without_opinion(made):
-    "All pieces tied: a word of k pieces is right with V**-k; the published mode takes the first piece and is never right."
+    "All pieces tied: a word of k pieces is right with V**-k; published takes the first piece and is never right."
     m, tok, sentences = made
     h = word_hits(constant(m, torch.zeros(len(tok))), tok, sentences[:4], True)
     asked = h.dropna(subset="hit")
@@ -143,7 +143,7 @@ def test_words_of_two_favourites(made):
 
 
 def test_bf16_ties_that_fp32_has_not(made):
-    "Two logits that bf16 cannot tell apart: the score is that of fp32, under autocast and for a model whose weights are bf16."
+    "Two logits that bf16 cannot tell apart: the score is that of fp32, under autocast and with weights in bf16."
     m, tok, sentences = made
     ids = tokenize_words(tok, [w for s in sentences for w in s["tokens"]])
     first, second = [x for x in sorted({i[0] for i in ids.values() if len(i) == 1})][:2]
@@ -239,7 +239,7 @@ def test_error_of_no_correlation(metric):
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
 @pytest.mark.parametrize("shares", [False, True])
 def test_no_error_is_zero(metric, shares):
-    "All right, all wrong, all negative, all positive; one class only; one example; and where the answer is open, as before."
+    "All right, all wrong, all negative, all positive; one class; one example; and where the answer is open, as before."
     y = np.array([0, 1, 1, 0, 1, 1, 0, 1])
     for labels in (y, y * 0, y * 0 + 1, y[:1]):
         for said in (labels, 1 - labels, labels * 0, labels * 0 + 1):
@@ -292,7 +292,7 @@ def test_probes_with_ties():
         and tied.all()
         and np.allclose(share, np.where(gold.numpy()[:, None] < 0, 0, 1 / 3).repeat(2, 1))
     )
-    r = score_rows(said, gold.numpy(), np.arange(6), [0, 1], share=share, tied=tied).set_index(
+    r = layer_scores(said, gold.numpy(), np.arange(6), [0, 1], share=share, tied=tied).set_index(
         ["group", "layer", "metric"]
     )["value"]
     assert (
@@ -300,7 +300,7 @@ def test_probes_with_ties():
         and r["control", 1, "micro_f1"] == pytest.approx(5 / 18)
         and r["probe", 1, "tie_rate"] == 1
     )
-    first = score_rows(said, gold.numpy(), np.arange(6), [0, 1]).set_index(["group", "layer", "metric"])["value"]
+    first = layer_scores(said, gold.numpy(), np.arange(6), [0, 1]).set_index(["group", "layer", "metric"])["value"]
     assert first["probe", 0, "micro_f1"] == pytest.approx(2 / 6) and ("probe", 0, "tie_rate") not in first.index
     p = torch.randn(2, 4, 2, 3)
     said, share, tied = probe_answers(p, table, rows, gold)
