@@ -1,13 +1,16 @@
 """Figures of the first paper: what they do to rows, against slow references; rows with holes; frequency bands."""
 
 from collections import Counter
+import json
 import os
+import re
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt, numpy as np, pandas as pd, pytest
-from embryo.results.p1.layers import FORM_ORDER, group_order, layer_data, plot_words, word_data
-from embryo.results.p1.losses import GLUE, P1_FORMS, PROBES, layer_at, parts_data, plot_probes, probe_data, smooth
+from embryo.results.p1.layers import layer_data, plot_probes, probe_data
+from embryo.results.p1.losses import GLUE, P1_FORMS, PROBES, layer_at, parts_data, smooth
+from embryo.results.p1.words import FORM_ORDER, group_order, plot_words, word_data
 from embryo.results.p1.orders import (
     frequency_data,
     glue_beside,
@@ -16,19 +19,23 @@ from embryo.results.p1.orders import (
     table_frequency,
     table_selectivity,
 )
-from embryo.results.p1.tables import FIGURES, caption, table2, table4, table5, table6, table7
+from embryo.results.p1.knowledge import knowledge_data
+from embryo.results.p1.tables import table2, table4, table5, table6, table7
 from embryo.results.p1.tasks import average_data, glue_data, plot_average, plot_tasks, read_public, step_scores
 from embryo.evaluation.squad.squad import TASK as SQUAD
 from embryo.evaluation.tasks.finetune import AFTER_INTERMEDIATE
 from embryo.ground.printed import P2_TASKS
 from embryo.ground.errors import EmbryoError
-from embryo.ground.profiles import profiles, read_profile
-from embryo.results.figures import save_figure
+from embryo.ground.profiles import profiles, read_profile, repo_root
+from embryo.results.figures import caption, figures_of, save_figure
 from embryo.results.curves import POS_ORDER
 from embryo.results.levels import MAIN
 from embryo.ground.rows import row_frame
 
 STEPS = (0, 100, 300, 1000)
+NEED = ("p1_fig1a", "p1_fig1b", "p1_fig6", "p1_fig14", "p1_history")  # refuse rows without theirs
+MAPS = ("p1_fig4", "p1_fig4_near")  # tests/test_attention.py
+FIGURES = {n: f for n, f in figures_of("p1").items() if f.plot and n not in (*NEED, *MAPS)}
 
 
 def scores(family="albert", seeds=(0,), tasks=tuple(P2_TASKS), steps=STEPS, mode="corrected", seed=0):
@@ -587,9 +594,9 @@ def test_losses_are_not_drawn_twice():
 
 def test_all_figures_are_drawn(tmp_path):
     r = pd.concat([grid("albert"), grid("bert", layers=2), grid("electra")])
-    for name, (gather, draw, *_) in FIGURES.items():
-        d = gather(r)
-        fig = draw(d)
+    for name, f in FIGURES.items():
+        d = f.data(r)
+        fig = f.plot(d)
         assert fig is not None and fig.axes, name
         assert d["step"].notna().any() and (d["low"].isna() | (d["low"] <= d["high"])).all()
         if name == "p1_fig12":
@@ -597,11 +604,33 @@ def test_all_figures_are_drawn(tmp_path):
         plt.close(fig)
 
 
+def test_registry_holds_every_figure_and_table():
+    every = figures_of("p1")
+    assert {n for n, f in every.items() if not f.plot} == {"p1_frequency", *(f"p1_table{i}" for i in range(1, 10))}
+    assert {"p1_fig1a", "p1_fig2b", "p1_fig4", "p1_fig10", "p1_fig13c", "p1_fig14", *FIGURES} <= set(every)
+    assert knowledge_data in {f.data.func for n, f in every.items() if n in ("p1_fig6", "p1_fig14")}
+
+
+def test_sections_of_the_appendix_are_those_of_the_registry():
+    cells = json.loads((repo_root() / "nbs" / "appendix" / "p1_embryology.ipynb").read_text())["cells"]
+    headings = {l[3:].strip() for c in cells for l in c["source"] if c["cell_type"] == "markdown" and l[:3] == "## "}
+    assert {f.title for f in figures_of("p1").values()} <= headings
+    code = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+    named = set(re.findall(r"p1_[a-z0-9_]+", code)) | {f"p1_fig{n}{x}" for n in (11, 13) for x in "abc"}
+    assert set(figures_of("p1")) <= named
+
+
+@pytest.mark.parametrize("name", NEED)
+def test_what_to_run_is_said(name):
+    with pytest.raises(EmbryoError, match="run the batch that measures them"):
+        figures_of("p1")[name].data(row_frame([]))
+
+
 def test_nothing_is_none():
     empty = row_frame([])
-    for name, (gather, draw, *_) in FIGURES.items():
-        d = gather(empty)
-        assert d.empty and draw(d) is None and "Nothing was measured" in caption(name, d)
+    for name, f in FIGURES.items():
+        d = f.data(empty)
+        assert d.empty and f.plot(d) is None and "Nothing was measured" in caption(name, d)
     for table in (table4, table5, table6):
         assert all(t.empty for t in table(empty))
     assert (
@@ -631,10 +660,10 @@ def test_holes_do_not_hurt():
             gone = [x for x in v.unique() if rng.random() < (0.3 if c in ("step", "task", "layer") else 0.1)]
             keep &= ~v.isin(gone).to_numpy()
         few = r[keep & (rng.random(len(r)) < (1, 0.7, 0.1)[trial % 3])]
-        for k, (name, (gather, draw, *_)) in enumerate(drawn):
-            d = gather(few)
+        for k, (name, f) in enumerate(drawn):
+            d = f.data(few)
             assert isinstance(caption(name, d), str)
-            if k % TRIALS == trial and (fig := draw(d)) is not None:
+            if k % TRIALS == trial and (fig := f.plot(d)) is not None:
                 plt.close(fig)
         for f in (table4, table5, table6):
             f(few)
@@ -655,7 +684,7 @@ def test_caption_names_what_is_missing():
 
 def test_caption_names_bands():
     r = grid()
-    said = lambda x: caption("p1_fig8", FIGURES["p1_fig8"][0](x)).split("Not measured here: ")[-1]
+    said = lambda x: caption("p1_fig8", FIGURES["p1_fig8"].data(x)).split("Not measured here: ")[-1]
     assert said(r) == "300-349 by vocabulary index, 1550-1599."
     assert said(r[r["task"] != "freq-id"]) == "vocabulary index, 1550-1599."
     assert said(r[r["group"] != "50-99"]) == "vocabulary index, 50-99, 1550-1599."
@@ -676,7 +705,7 @@ def test_groups_without_a_last_value_are_in_the_right_panel_only():
     # surely above 0
     r.loc[words, "value"] = 0.9
     zero = r.assign(value=r["value"].where(~(words & (r["group"] == "V-ing")), 0.0))
-    d = FIGURES["p1_fig7b"][0](zero)
+    d = FIGURES["p1_fig7b"].data(zero)
     assert "above 0: V-ing." in caption("p1_fig7b", d) and "V-ing" in set(d["group"])
     for name, gone, said in (
         ("p1_fig7b", lambda d: d["group"] == "V-en", "V-en"),
@@ -684,7 +713,7 @@ def test_groups_without_a_last_value_are_in_the_right_panel_only():
         ("p1_fig8", lambda d: d["task"] == "freq-id", "50-99 (vocabulary index)"),
         ("p1_fig7a", lambda d: d["step"] >= 0, ", ".join(FORM_ORDER)),
     ):
-        d = FIGURES[name][0](r)
+        d = FIGURES[name].data(r)
         left = d[~((d["scale"] == "rescaled") & gone(d))]
         fig = plot_words(left)
         groups = lambda ax: [t.get_text() for t in ax.get_legend().get_texts()]
@@ -747,8 +776,7 @@ def test_windows_are_no_share_of_questions():
 def test_only_step_zero_is_no_curve():
     r = grid(steps=(0,))
     for name in ("p1_fig7a", "p1_fig8", "p1_fig3", "p1_fig11a"):
-        gather, draw, *_ = FIGURES[name]
-        assert draw(gather(r)) is None
+        assert FIGURES[name].plot(FIGURES[name].data(r)) is None
 
 
 @pytest.mark.parametrize("name", sorted(profiles()))
