@@ -1,14 +1,30 @@
-"""Kill every stage of the laboratory at random moments, start it again, and compare what it ends with to a run that nobody disturbed.
+"""Kill every stage of the laboratory at random moments, start it again, and compare its end with an undisturbed run's.
 
     python tests/crash.py --kills 100 [--stages corpus,pretrain,...] [--seed 0] [--signals KILL,TERM,INT]
 
-A stage runs in a fork of a process that has everything imported, so that a kill hits work and not imports. Half of the kills come at a moment drawn from the
-undisturbed run's duration, half at a drawn file operation (opening for writing, renaming, removing, making a folder), where a half-written thing would show.
-After each kill: whatever has its final name is already final. In the end: the same files with the same content, nothing temporary, no row lost, none twice,
-and nothing that was done before the kill was done again.
+A stage runs in a fork of a process that has everything imported, so that a kill hits work and not imports. Half of
+the kills come at a moment drawn from the undisturbed run's duration, half at a drawn file operation (opening for
+writing, renaming, removing, making a folder), where a half-written thing would show.
+After each kill: whatever has its final name is already final. In the end: the same files with the same content, nothing
+temporary, no row lost, none twice, and nothing that was done before the kill was done again.
 """
 
-import argparse, functools, hashlib, json, multiprocessing, os, random, re, runpy, shutil, signal, subprocess, sys, tempfile, time, traceback
+import argparse
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
@@ -257,7 +273,7 @@ def start(stage, out, operation=0, log=None):
 
 
 # ---- what a run leaves
-# --------------------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------
 # what may differ between two runs: times, the revision, and names of folders
 TIMES = ("wall_s", "seconds", "cpu_s", "provenance", "git", "key", "seal", "files", "figures")
 
@@ -335,7 +351,7 @@ def finished(stage, out):
 
 
 # ---- the harness
-# --------------------------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------
 class Lab:
     "Folders in which stages begin: profile only, with corpora, with series and a plan."
 

@@ -1,6 +1,9 @@
-"""Crashes and full disks, in short (a long form by --long): see crash.py and full_disk.py for what is done and what is asserted."""
+"""Crashes and full disks, in short (--long: in full). What is done and asserted: crash.py and full_disk.py."""
 
-import os, shutil, subprocess, sys
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 import pytest
 import crash

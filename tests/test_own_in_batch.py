@@ -7,6 +7,7 @@ from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
 from embryo.batch.templates import template_parameters
 from embryo.ground.errors import EmbryoError
+from embryo.ground.rows import write_rows
 
 MINE = """
 import torch.nn.functional as F
@@ -56,18 +57,23 @@ max_sentences = 10
 [evaluators.pieces]
 function = "mine.py:pieces"
 most = 4
-[figures.growth]
-function = "mine.py:growth"
-metric = "pieces"
 [results.words]
 template = "examine"
 family = ["roberta"]
 l1 = ["palindromes"]
 step = [0, 6]
 evaluators = ["reconstruct", "pieces"]
+"""
+)
+FIGURE = """
+[figures.growth]
+function = "mine.py:growth"
+metric = "pieces"
 [results.p1_embryology]
 template = "appendix"
 """
+drawn = pytest.mark.skipif(
+    "own" not in template_parameters("p1_embryology"), reason="p1_embryology draws no own figures"
 )
 SERIES = "pretrain/roberta-palindromes-s0"
 ASKED = ["examine/roberta-palindromes-s0-step0", "examine/roberta-palindromes-s0-step6"]
@@ -97,22 +103,23 @@ def test_the_plan_knows_them(home):
         assert nodes[name].params["own"] == {"pieces": {"function": f"{mine}:pieces", "most": 4}}
         assert nodes[name].params["evaluators"] == ["reconstruct", "pieces"]
         assert nodes[name].cost["seconds"] > 0
-    assert nodes[APPENDIX].params["own"] == {"growth": {"function": f"{mine}:growth", "metric": "pieces"}}
     with_it = {n.name for n in nodes.values() if home / "mine.py" in n.files}
-    assert with_it == {"corpus/palindromes", SERIES, *ASKED, APPENDIX}
+    assert with_it == {"corpus/palindromes", SERIES, *ASKED}
+
+
+@drawn
+def test_the_plan_knows_a_figure(home):
+    (home / "own.toml").write_text(PROFILE + FIGURE)
+    n = planned(home).nodes[APPENDIX]
+    assert n.params["own"] == {"growth": {"function": f"{home}/mine.py:growth", "metric": "pieces"}}
+    assert n.files == [home / "own.toml", home / "mine.py"] and n.needs == ["rows/all"]
 
 
 def test_an_edit_runs_again_what_depends_on_it(home):
     before = {k: (n.key, n.params.get("code")) for k, n in planned(home).nodes.items()}
     (home / "mine.py").write_text(MINE.replace("label_smoothing=0.1", "label_smoothing=0.2"))
     after = {k: (n.key, n.params.get("code")) for k, n in planned(home).nodes.items()}
-    assert {k for k in before if before[k][0] != after[k][0]} == {
-        "corpus/palindromes",
-        SERIES,
-        *ASKED,
-        "rows/all",
-        APPENDIX,
-    }
+    assert {k for k in before if before[k][0] != after[k][0]} == {"corpus/palindromes", SERIES, *ASKED}
     # the series itself is made anew: its folder remembers its code
     assert before[SERIES][1] != after[SERIES][1]
 
@@ -127,7 +134,6 @@ WRONG = {
     '"reconstruct", "pieces"': ('"reconstruct", "peices"', "unknown evaluator 'peices'; did you mean pieces"),
     'function = "mine.py:growth"': ('function = "gone.py:growth"', r"\[figures.growth\]: .*gone.py: no such file"),
     "[figures.growth]": ('[figures."a/b"]', "'a/b' is no name for a figure"),
-    'metric = "pieces"\n': ("", None),
     'objective = "mine.py:smoothed"': ('objective = "mine.py:smothed"', "unknown function 'smothed'"),
     'function = "mine.py:pieces"\nmost = 4': ("", r"\[evaluators.pieces\]: is {}; expected function = "),
 }
@@ -136,29 +142,36 @@ WRONG = {
 @pytest.mark.parametrize("old", WRONG)
 def test_wrong_names_are_refused_in_one_sentence(home, old):
     new, says = WRONG[old]
-    assert old in PROFILE
-    (home / "own.toml").write_text(PROFILE.replace(old, new))
-    if says is None:
-        planned(home)
-        return
+    assert old in PROFILE + FIGURE
+    (home / "own.toml").write_text((PROFILE + FIGURE).replace(old, new))
     with pytest.raises(EmbryoError, match=says) as e:
         planned(home)
     assert "\n" not in str(e.value) and "own.toml" in str(e.value)
 
 
 def test_they_run(home):
-    "Node by node, in this process: from the reader's file to rows and a figure."
+    "Node by node, in this process: from the reader's file to rows."
     plan = planned(home)
     for n in plan.nodes.values():
         run_node(n, here=True)
         assert n.state() == "done", n.name
-    rows = pd.read_csv(home / "papermill_runs/own/rows.csv")
-    found = rows[rows["evaluator"] == "pieces"]
+    found = pd.concat(pd.read_parquet(plan.nodes[name].rows) for name in ASKED)
+    found = found[found["evaluator"] == "pieces"]
     assert set(found["step"]) == {0, 6} and (found["n"] == 4).all() and (found["value"] > 4).all()
-    assert {"mlm", "smooth"} <= set(rows.loc[rows["evaluator"] == "pretrain", "group"])
-    assert (home / "figures/own/own_growth.png").is_file()
+    learned = pd.read_parquet(plan.nodes[SERIES].rows)
+    assert {"mlm", "smooth"} <= set(learned["group"])
     assert not planned(home).todo()
 
 
-def test_templates_take_them():
-    assert "own" in template_parameters("examine") and "own" in template_parameters("p1_embryology")
+@drawn
+def test_a_figure_is_drawn(home):
+    "From rows to own_growth.png; an edit of mine.py draws it again."
+    (home / "own.toml").write_text(PROFILE + FIGURE)
+    plan = planned(home)
+    n = plan.nodes[APPENDIX]
+    rows = [dict(evaluator="pieces", metric="pieces", step=k, value=float(k), family="roberta") for k in (0, 6)]
+    write_rows(rows, n.params["rows"])
+    run_node(n, here=True)
+    assert (home / "figures/own/own_growth.png").is_file() and n.state() == "done"
+    (home / "figures/own/own_growth.png").unlink()
+    assert planned(home).nodes[APPENDIX].state() == "damaged"

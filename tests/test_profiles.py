@@ -1,5 +1,4 @@
-"""The profiles: `paper` has P2's printed numbers, `day` fits one GPU and one day, and every one can be planned without
-data."""
+"""The profiles: `paper` has P2's numbers, `day` fits one GPU and one day, every one can be planned without data."""
 
 import pytest, torch
 from embryo.batch.cost import weights
@@ -161,9 +160,8 @@ def meta(family, vocab, positions, **model):
 
 
 def test_paper_has_the_models_size(plan):
-    """P2: about 110M. The masked language model has 108.8M, one percent less; with the pooler that transformers'
-    RobertaModel adds to it, 109.4M.
-    """
+    """P2: about 110M. The masked language model has 108.8M, one percent less; with the pooler that RobertaModel adds,
+    109.4M."""
     m = dict(pretrainings(plan("paper"))["english"]["model"])
     n = meta("roberta", 30_000, m.pop("positions"), **m)
     assert n == weights(m, "roberta", 30_000, POSITIONS) == 108_818_736
@@ -185,9 +183,8 @@ def test_weights_are_counted_exactly(family, vocab, positions, model):
 
 
 def test_operations_of_the_papers_run():
-    """2.5e18 is 6 x 110M x 3.84 billion, which has the head at every position; ours applies it where it is scored, and
-    the last layer's output, too.
-    """
+    """2.5e18 is 6 x 110M x 3.84 billion, which has the head at every position; ours applies it, and the last layer's
+    output, where it is scored."""
     base = dict(hidden_size=WIDTH, num_hidden_layers=LAYERS, intermediate_size=3072)
     tokens = STEPS * BATCH * POSITIONS
     assert abs(training_flops(base, "roberta", 30_000, POSITIONS, scored=1) * tokens / 2.5e18 - 1) < 0.05

@@ -23,6 +23,11 @@ from .cost import FLOPS, SCORING, UPDATE_S, cost
 
 # %% ../../nbs/6_batch/04_plan.ipynb #c005
 @functools.cache
+def _content(f, size, changed):
+    "SHA-256 of a file, computed once for each version of it."
+    return sha256(f)
+
+# %% ../../nbs/6_batch/04_plan.ipynb #c006
 def file_key(
     f,  # Path of a data file
 ) -> list:  # [path, content hash]; of a large file [path, [size, time]]; of a missing one [path, None]
@@ -30,9 +35,10 @@ def file_key(
     if not Path(f).is_file():
         return [str(f), None]
     s = Path(f).stat()
-    return [str(f), sha256(f) if s.st_size < WHOLE else [s.st_size, s.st_mtime_ns]]
+    large = s.st_size >= WHOLE
+    return [str(f), [s.st_size, s.st_mtime_ns] if large else _content(str(f), s.st_size, s.st_mtime_ns)]
 
-# %% ../../nbs/6_batch/04_plan.ipynb #c006
+# %% ../../nbs/6_batch/04_plan.ipynb #c007
 def set_keys(
     nodes: dict,  # {name: node}, in an order in which they can run; those that have a key keep it
 ):
@@ -42,7 +48,7 @@ def set_keys(
         needed = [nodes[k].key for k in n.needs]
         n.key = n.key or digest(code_hash(n.template), n.params, files, needed)
 
-# %% ../../nbs/6_batch/04_plan.ipynb #c009
+# %% ../../nbs/6_batch/04_plan.ipynb #c010
 def check_files(
     study: Study,  # Whose data
     nodes: dict,  # {name: node}
@@ -57,7 +63,7 @@ def check_files(
             f"{bad[0]}{more}; fetch the data again, or mend the manifest if the file was changed on purpose"
         )
 
-# %% ../../nbs/6_batch/04_plan.ipynb #c011
+# %% ../../nbs/6_batch/04_plan.ipynb #c012
 def planned_cost(
     node: Node,
     study: Study,  # What it belongs to
@@ -70,7 +76,7 @@ def planned_cost(
             return guess
         return dict(guess, seconds=read_json(node.folder / "run.json").get("seconds", guess["seconds"]))
 
-# %% ../../nbs/6_batch/04_plan.ipynb #c012
+# %% ../../nbs/6_batch/04_plan.ipynb #c013
 def assumed(
     study: Study,  # What is studied
     on: str,  # cpu or cuda
@@ -90,7 +96,7 @@ def assumed(
         out.append("no data folder was given: every node counts as to do")
     return out
 
-# %% ../../nbs/6_batch/04_plan.ipynb #c015
+# %% ../../nbs/6_batch/04_plan.ipynb #c016
 def how_long(
     seconds: float,
 ) -> str:
@@ -106,7 +112,7 @@ def how_large(
     "A size in the unit that a reader would choose."
     return f"{mb / 1024:,.0f} GB" if mb >= 10_000 else f"{mb:,.0f} MB"
 
-# %% ../../nbs/6_batch/04_plan.ipynb #c017
+# %% ../../nbs/6_batch/04_plan.ipynb #c018
 STATES = dict(done="done", stale="changed", damaged="damaged", missing="to do")  # state of a node -> as printed
 
 
@@ -120,7 +126,7 @@ def node_line(
     took = how_long(c["seconds"])
     return f"{state:8s} {took:>9s} {c['memory_mb']:6,d} MB {c['disk_mb']:8,.1f} MB  {node.name}"
 
-# %% ../../nbs/6_batch/04_plan.ipynb #c018
+# %% ../../nbs/6_batch/04_plan.ipynb #c019
 def total_line(
     todo: list,  # Nodes that are to run
     all: int,  # How many there are
@@ -136,7 +142,7 @@ def total_line(
         " memory each"
     )
 
-# %% ../../nbs/6_batch/04_plan.ipynb #c020
+# %% ../../nbs/6_batch/04_plan.ipynb #c021
 class Plan:
     "The nodes of a profile, in an order in which they can run."
 
