@@ -202,7 +202,7 @@ def slots(ev: Event, of=("subj", "verb", "obj", "to", *ATTRIBUTES)) -> list:
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c028
 def content(ev: Event) -> list:
-    "The slots in which another content word makes another meaning; to give, send, bring and lend are too close for that."
+    "The slots in which another content word makes another meaning; to give, send and lend are too close for that."
     return [s for s in slots(ev) if s != "verb" or not ev.to]
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c029
