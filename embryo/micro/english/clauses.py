@@ -38,7 +38,7 @@ def joined(doc: Doc, label: str, first: Tree, word: str, second: Tree) -> Tree:
     doc.last["p"] = None
     return Tree(label, [first, Tree("CC", word), second])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c008
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c009
 def direct_object(doc: Doc, ev: Event) -> Tree:
     "The object: one, two of a kind, oneself, or nothing in particular."
     d = doc.dice
@@ -56,7 +56,7 @@ def direct_object(doc: Doc, ev: Event) -> Tree:
     word = d.pick(["and", "and", "or"])
     return joined(doc, "NP", first, word, noun_phrase(doc, entity(doc, cls, (ev.obj, ev.subj, ev.to))))
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c011
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c012
 class Behind:
     "What follows a verb, collected node by node, with the roles."
 
@@ -70,7 +70,7 @@ class Behind:
             self.args.append((role, node))
         self.nodes.append(node)
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c012
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c014
 def add_objects(doc: Doc, ev: Event, behind: Behind, gap: bool):
     "Particle, object and receiver, or in the passive the one who acts."
     particle = Tree("PRT", [Tree("RP", ev.verb.particle)]) if ev.verb.particle else None
@@ -89,7 +89,7 @@ def add_objects(doc: Doc, ev: Event, behind: Behind, gap: bool):
     if ev.to is not None and not any(role == "ARG2" for role, _ in behind.args):
         behind.add("ARG2", Tree("PP", [Tree("IN", "to"), noun_phrase(doc, ev.to)]))
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c013
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c016
 def add_circumstances(doc: Doc, ev: Event, behind: Behind):
     "How, where, when, and what for."
     if ev.manner:
@@ -102,7 +102,7 @@ def add_circumstances(doc: Doc, ev: Event, behind: Behind):
     if ev.comp and doc.subject is not None and not ev.passive:
         behind.add("ARGM-PRP", infinitive(doc, doc.subject))
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c014
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c017
 def complements(
     doc: Doc,
     ev: Event,
@@ -117,7 +117,7 @@ def complements(
     add_circumstances(doc, ev, behind)
     return behind.nodes
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c015
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c018
 def action(
     doc: Doc,
     ev: Event,
@@ -129,7 +129,7 @@ def action(
     "The verb phrase of an event with all that follows the verb."
     return verb_phrase(ev, number, ev.verb.forms, lambda: complements(doc, ev, args, gap), args, form)
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c018
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c021
 def nobody_in_particular(doc: Doc, ev: Event, e: Entity) -> tuple:
     "A quantified subject and its agreement; one negation is enough."
     tree = quantified(doc, e.noun.cls, "NP-SBJ")
@@ -139,7 +139,7 @@ def nobody_in_particular(doc: Doc, ev: Event, e: Entity) -> tuple:
             ev.often = None
     return tree, "p" if tree.kids[-1].label == "NNS" else "s"
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c019
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c022
 def subject(
     doc: Doc,
     ev: Event,
@@ -157,7 +157,7 @@ def subject(
         doc.theme = e
     return noun_phrase(doc, e, "NP-SBJ"), number_of(doc, e)
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c022
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c025
 # frames that a later sentence can tell again or ask about
 TOLD_AGAIN = ("act", "give", "go")
 
@@ -173,7 +173,7 @@ def can_be_told_again(doc: Doc, ev: Event, subj: Tree, args: list) -> bool:
     objects = [node for role, node in args if role in ("ARG1", "ARG2") and node.label == "NP"]
     return all(node.ref not in (None, subj.ref) for node in objects)
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c023
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c027
 def clause(
     doc: Doc,
     ev: Event,
@@ -191,7 +191,7 @@ def clause(
         doc.recent = ev
     return Tree("S", [subj, vp])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c026
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c030
 def infinitive(doc: Doc, subj: Entity) -> Tree:
     "What somebody wants, or does something for: *to* and a verb phrase."
     with doc.inside():
@@ -201,7 +201,7 @@ def infinitive(doc: Doc, subj: Entity) -> Tree:
         doc.preds.append((verb, ev.verb.lemma, args))
     return Tree("S", [Tree("VP", [Tree("TO", "to"), vp])])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c027
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c031
 def embedded(doc: Doc, ev: Event) -> Tree:
     "The sentence that somebody says, or the infinitive that somebody wants."
     with doc.inside():
@@ -213,7 +213,7 @@ def embedded(doc: Doc, ev: Event) -> Tree:
         doc.subject = speaker
     return Tree("SBAR", [Tree("IN", "that"), inner])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c030
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c034
 def note_relative(doc: Doc, verb: Tree, ev: Event, args: list, role: str, core: Tree, wh: Tree = None):
     "Note the predicate of a relative clause; `wh` is None in a short one."
     args.append((role, core))
@@ -221,7 +221,7 @@ def note_relative(doc: Doc, verb: Tree, ev: Event, args: list, role: str, core: 
         args.append(("R-" + role, wh))
     doc.preds.append((verb, ev.verb.lemma, args))
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c031
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c035
 def whose(doc: Doc) -> Tree:
     "*whose dog slept*: something that belongs to the noun does something."
     d = doc.dice
@@ -234,7 +234,7 @@ def whose(doc: Doc) -> Tree:
     doc.preds.append((verb, ev.verb.lemma, args))
     return Tree("SBAR", [wh, Tree("S", [vp])])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c032
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c037
 def who_acts(doc: Doc, core: Tree, e: Entity, wh: Tree, short: bool) -> Tree:
     "*who helped Anna*, *helping Anna*: the noun acts."
     ev = draw_event(doc, e, simple=True).but(passive=False)
@@ -243,7 +243,7 @@ def who_acts(doc: Doc, core: Tree, e: Entity, wh: Tree, short: bool) -> Tree:
     note_relative(doc, verb, ev, args, "ARG0", core, None if short else wh)
     return vp if short else Tree("SBAR", [wh, Tree("S", [vp])])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c033
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c039
 def acted_on(doc: Doc, core: Tree, e: Entity, wh: Tree, short: bool) -> Tree:
     "*that Anna bought*, *bought by Anna*: something is done to the noun."
     d = doc.dice
@@ -261,7 +261,7 @@ def acted_on(doc: Doc, core: Tree, e: Entity, wh: Tree, short: bool) -> Tree:
     note_relative(doc, token, ev, args, "ARG1", core, wh)
     return Tree("SBAR", [wh, Tree("S", [subj, vp])])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c035
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c042
 @patch
 def relative(
     self: Doc,
@@ -286,7 +286,7 @@ def relative(
     self.subject, e.seen = before
     return tree
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c038
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c045
 BE_VERB = Verb("be", "link", [], 1)
 SEEM = [Verb(v, "link", [], 1) for v in ("seem", "become/became", "look", "remain")]
 BE_VERB.forms = BE
@@ -299,7 +299,7 @@ def comparison(doc: Doc, e: Entity) -> Tree:
     adj = Tree("JJR", doc.dice.pick(GRADED[cls])[0])
     return Tree("ADJP-PRD", [adj, Tree("PP", [Tree("IN", "than"), noun_phrase(doc, other)])])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c039
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c047
 def quality(doc: Doc, e: Entity) -> Tree:
     "*very old*, *old and tall*."
     d = doc.dice
@@ -310,7 +310,7 @@ def quality(doc: Doc, e: Entity) -> Tree:
         return Tree("ADJP-PRD", [adj, Tree("CC", "and"), Tree("JJ", second)])
     return Tree("ADJP-PRD", [*before, adj])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c040
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c049
 def role_noun(doc: Doc, e: Entity):
     "What somebody is said to be: a named person first of all the own role, which is known from then on."
     if not e.name or e.role:
@@ -321,7 +321,7 @@ def role_noun(doc: Doc, e: Entity):
         e.role = True
     return noun
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c041
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c051
 def role(doc: Doc, e: Entity) -> Tree:
     "*a cook from Oslo*, *a brave sailor in Norway*, *the oldest cook in Oslo*."
     d = doc.dice
@@ -334,7 +334,7 @@ def role(doc: Doc, e: Entity) -> Tree:
     where = Tree("PP", [Tree("IN", d.pick(["from", "in"])), town(doc)])
     return Tree("NP-PRD", [Tree("NP", kids), where])
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c042
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c052
 def predicate(
     doc: Doc,
     e: Entity,  # The subject
@@ -355,7 +355,7 @@ def predicate(
     args.append(("ARG2", tree))
     return [tree]
 
-# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c044
+# %% ../../../nbs/micro/00_english/04_clauses.ipynb #c054
 COPULAR = "person person person animal place tool craft text food cloth music".split()
 
 

@@ -72,7 +72,7 @@ def draw_subject(doc: Doc, verb) -> Entity:
         return entity(doc, "animal")
     return entity(doc, "person")
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c009
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c010
 # the document's town or country; any other string is a name
 PLACE = "town"
 
@@ -93,7 +93,7 @@ def add_participants(
     if frame == "go" or d.roll() < 0.36:
         ev.place = PLACE if d.roll() < 0.45 else entity(doc, "place", (ev.obj,))
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c010
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c012
 def add_circumstances(doc: Doc, ev: Event):
     "Draw when and how it happens, or how often."
     d = doc.dice
@@ -105,7 +105,7 @@ def add_circumstances(doc: Doc, ev: Event):
     elif r < 0.25:
         ev.often = d.pick(adverb_urns["often"])
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c011
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c014
 MODALS = zipf("will can would could must may should might".split())
 # never progressive
 STATIVE = "like love hate dislike see know think believe hear want".split()
@@ -129,7 +129,7 @@ def add_grammar(doc: Doc, ev: Event):
         ev.passive = True
         ev.by = d.roll() < 0.5
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c012
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c015
 def draw_event(
     doc: Doc,  # The document in which it happens
     subj: Entity = None,  # Who acts, if already known
@@ -147,7 +147,7 @@ def draw_event(
     add_grammar(doc, ev)
     return ev
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c015
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c018
 LOC = urn([("in", 10), ("near", 4), ("at", 3), ("behind", 2), ("outside", 2), ("from", 1)], 22)
 
 
@@ -161,7 +161,7 @@ def preposition(doc: Doc, e, goal: bool, ev: Event) -> str:
         return ev.prep
     return "near" if doc.plain else doc.dice.pick(LOC)
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c016
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c020
 def place_phrase(
     doc: Doc,
     e,  # An entity, `PLACE`, or the name of a town
@@ -180,18 +180,18 @@ def place_phrase(
         where = Tree("NP", [Tree("NNP", e)], e)
     return Tree("PP-DIR" if goal else "PP-LOC", [Tree("IN", word), where])
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c018
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c022
 def prepositional_time(prep: str, *tokens) -> Tree:
     "A time behind a preposition."
     return Tree("PP-TMP", [Tree("IN", prep), Tree("NP", list(tokens))])
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c019
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c024
 def day_word(doc: Doc, ev: Event) -> str:
     "*yesterday* beside a simple past, else *today*."
     simple_past = ev and ev.tense == "past" and not (doc.depth or ev.modal or ev.perfect)
     return "yesterday" if simple_past else "today"
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c020
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c025
 def time_phrase(
     doc: Doc,
     time=True,  # A day or month by name; True: draw one of the kinds of time
@@ -216,7 +216,7 @@ def time_phrase(
         return Tree("NP-TMP", [Tree("NN", day_word(doc, ev))])
     return Tree("ADVP-TMP", [Tree("RB", d.pick(adverb_urns["day"]))])
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c023
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c028
 AUXILIARY = dict(have=HAVE, be=BE, do=DO)
 
 
@@ -224,7 +224,7 @@ def has_progressive(ev: Event) -> bool:
     "*is being eaten*, but not *has been being eaten*."
     return ev.progressive and not (ev.passive and (ev.modal or ev.perfect))
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c024
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c030
 def auxiliaries(
     ev: Event,  # Modal, perfect, progressive, passive, negated
 ) -> list:  # Pairs (lemma of the auxiliary, form of what follows it), first to last
@@ -242,7 +242,7 @@ def auxiliaries(
         chain.append(("do", "VB"))
     return chain
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c026
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c032
 def inflect(
     lemma_forms: dict,  # Forms by Penn tag (`BE` for the verb be)
     form: str,  # Penn tag, or "fin"
@@ -258,7 +258,7 @@ def inflect(
         tag = "VBZ" if number == "s" else "VBP"
     return Tree(tag, lemma_forms[tense][number] if lemma_forms is BE else lemma_forms[tag])
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c029
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c035
 def finite_chain(
     ev: Event,
     number: str,  # Agreement of the subject
@@ -276,7 +276,7 @@ def finite_chain(
         form = then
     return tokens, form
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c030
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c037
 def frequency(ev: Event, args: list) -> list:
     "The adverb of frequency, with its role."
     if not ev.often:
@@ -285,7 +285,7 @@ def frequency(ev: Event, args: list) -> list:
     args.append(("ARGM-NEG" if ev.often == "never" else "ARGM-TMP", node))
     return [node]
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c031
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c039
 def negation(ev: Event, args: list) -> list:
     "*not*, with its role."
     if not ev.neg:
@@ -293,7 +293,7 @@ def negation(ev: Event, args: list) -> list:
     args.append(("ARGM-NEG", Tree("RB", "not")))
     return [args[-1][1]]
 
-# %% ../../../nbs/micro/00_english/03_events.ipynb #c032
+# %% ../../../nbs/micro/00_english/03_events.ipynb #c040
 def verb_phrase(
     ev: Event,
     number: str,  # Agreement of the subject

@@ -261,16 +261,16 @@ def named(doc: Doc, e: Entity, func: str) -> Tree:
     "A person by full name, first name or role."
     new = e.seen < 0
     r = doc.dice.roll()
-    first, last = (Tree("NNP", name) for name in e.name)
+    first, *last = [Tree("NNP", name) for name in e.name]
     if doc.plain:
         return Tree(func, [first], e)
     if e.role and r < 0.3:
         return Tree(func, [Tree("DT", "the"), *modifiers(doc, e, 0.1), Tree("NN", e.noun.sg)], e)
     if new and doc.n and r < 0.3:
         e.role = True
-        return Tree(func, [Tree("DT", "the"), Tree("NN", e.noun.sg), first, last], e)
+        return Tree(func, [Tree("DT", "the"), Tree("NN", e.noun.sg), first, *last], e)
     if new and r < 0.75 or r > 0.95:
-        return Tree(func, [first, last], e)
+        return Tree(func, [first, *last], e)
     return Tree(func, [first], e)
 
 # %% ../../../nbs/micro/00_english/02_nouns.ipynb #c042

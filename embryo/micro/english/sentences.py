@@ -26,7 +26,7 @@ from .nouns import degree, noun_phrase, number_of
 from .events import PLACE, draw_event, Event, inflect, place_phrase, time_phrase, verb_phrase
 from .clauses import action, BE_VERB, clause, copular, COPULAR
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c005
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c007
 def plain(doc: Doc) -> Tree:
     "Somebody does something."
     ev = draw_event(doc)
@@ -34,7 +34,7 @@ def plain(doc: Doc) -> Tree:
         ev.also = entity(doc, "person", (ev.subj, ev.obj, ev.to))
     return clause(doc, ev, doc.preds)
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c006
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c009
 def existential(doc: Doc) -> Tree:
     "There is something new somewhere."
     d = doc.dice
@@ -47,7 +47,7 @@ def existential(doc: Doc) -> Tree:
     doc.preds.append((verb, "be", [("ARG1", what), ("ARGM-LOC", where)]))
     return Tree("S", [Tree("NP-SBJ", [Tree("EX", "there")]), Tree("VP", [verb, what, where])])
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c008
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c012
 SUBORDINATORS = urn(
     [
         (("because", "ARGM-CAU"), 5),
@@ -75,7 +75,7 @@ def sbar(doc: Doc) -> tuple:
         return Tree("SBAR-TMP", [Tree("WHADVP", [Tree("WRB", word)]), inner]), role
     return Tree("SBAR-" + role[5:], [Tree("IN", word), inner]), role
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c009
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c014
 def subordinate(doc: Doc) -> Tree:
     "A main clause with a subordinate one before or after it."
     front = doc.dice.roll() < 0.35
@@ -92,7 +92,7 @@ def subordinate(doc: Doc) -> Tree:
     mine[2].append((role, sub))
     return main
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c010
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c016
 CONJUNCTIONS = urn([("and", 14), ("but", 5), ("or", 1)], 20)
 
 
@@ -103,7 +103,7 @@ def shares_subject(doc: Doc, first: Tree) -> bool:
         return False
     return doc.dice.roll() < 0.5 and not any(t.label == "MD" for t in leaves(first.kids[1]))
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c011
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c017
 def second_action(doc: Doc, subj: Tree) -> Tree:
     "Another verb phrase of the same subject."
     ev = draw_event(doc, subj.ref, simple=True).but(passive=False, modal=None)
@@ -114,7 +114,7 @@ def second_action(doc: Doc, subj: Tree) -> Tree:
     doc.subject = None
     return vp
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c012
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c018
 def coordinate(doc: Doc) -> Tree:
     "Two clauses joined by a conjunction, or two verb phrases of one subject."
     d = doc.dice
@@ -130,7 +130,7 @@ def coordinate(doc: Doc) -> Tree:
             second = clause(doc, draw_event(doc, simple=True), doc.preds)
     return Tree("S", [first, Tree(",", ","), word, second])
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c014
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c021
 def front_phrase(doc: Doc) -> tuple:  # (tree, role)
     "*However*, *on Monday*, *in Oslo*."
     d = doc.dice
@@ -141,14 +141,14 @@ def front_phrase(doc: Doc) -> tuple:  # (tree, role)
         return time_phrase(doc), "ARGM-TMP"
     return place_phrase(doc, PLACE if d.roll() < 0.6 else entity(doc, "place")), "ARGM-LOC"
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c015
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c023
 def put_in_front(doc: Doc, main: Tree, front: Tree, role: str) -> Tree:
     "The clause with a phrase and a comma before it; the role belongs to its verb, which was noted last."
     doc.preds[-1][2].append((role, front))
     main.kids[:0] = [front, Tree(",", ",")]
     return main
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c016
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c024
 def fronted(doc: Doc) -> Tree:
     "A linking adverb, a time or a place before the clause."
     front, role = front_phrase(doc)
@@ -159,7 +159,7 @@ def fronted(doc: Doc) -> Tree:
         ev.time = None
     return put_in_front(doc, clause(doc, ev, doc.preds), front, role)
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c018
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c027
 def direct_speech(doc: Doc, speaker: Entity, hearer: Entity) -> Tree:
     "What the speaker says to the hearer, mostly about one of the two."
     d = doc.dice
@@ -180,7 +180,7 @@ def direct_speech(doc: Doc, speaker: Entity, hearer: Entity) -> Tree:
     inner.label = "S-TPC"
     return inner
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c019
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c028
 def quotation(doc: Doc) -> Tree:
     '"I saw you," Anna said.'
     d = doc.dice
@@ -195,7 +195,7 @@ def quotation(doc: Doc) -> Tree:
     doc.preds.append((verb, "say", [("ARG1", inner), ("ARG0", who)]))
     return Tree("S", [Tree("``", "``"), inner, Tree(",", ","), Tree("''", "''"), who, Tree("VP", [verb])])
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c021
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c031
 LIKING = dict(good=[by_lemma[v] for v in ("love", "like", "admire")], bad=[by_lemma[v] for v in ("hate", "dislike")])
 
 
@@ -208,7 +208,7 @@ def praise(doc: Doc, mood: str) -> list:
         return [adj, Tree("CC", "and"), Tree("JJ", second)]
     return [*degree(doc, adj.kids, adverb_urns["degree"], 0), adj]
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c022
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c033
 def reason(doc: Doc, e: Entity, mood: str) -> Tree:
     "*because it is truly lovely*."
     who = noun_phrase(doc, e, "NP-SBJ")
@@ -218,7 +218,7 @@ def reason(doc: Doc, e: Entity, mood: str) -> Tree:
     doc.preds.append((verb, "be", [("ARG1", who), ("ARG2", prd)]))
     return Tree("SBAR-PRP", [Tree("IN", "because"), Tree("S", [who, vp])])
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c023
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c035
 def opinion(doc: Doc) -> Tree:
     "Somebody likes something, because it is so."
     d = doc.dice
@@ -233,7 +233,7 @@ def opinion(doc: Doc) -> Tree:
     main.kids[1].kids.append(sub)
     return main
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c025
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c038
 def retell(doc: Doc, ev: Event, passive: bool) -> Tree:
     "The event once more: participants by name or noun, no circumstances but a known place."
     again = ev.but(
@@ -249,7 +249,7 @@ def retell(doc: Doc, ev: Event, passive: bool) -> Tree:
     with doc.inside(explicit=True):
         return clause(doc, again, doc.preds)
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c026
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c040
 def recap(doc: Doc) -> Tree:
     "So the boat was bought by Anna."
     ev = doc.recent
@@ -258,12 +258,12 @@ def recap(doc: Doc) -> Tree:
     front = Tree("ADVP", [Tree("RB", doc.dice.pick(["so", "thus"]))])
     return put_in_front(doc, retell(doc, ev, not ev.passive), front, "ARGM-DIS")
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c028
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c043
 def wh_phrase(e: Entity) -> Tree:
     "*who* or *what*."
     return Tree("WHNP", [Tree("WP", "who" if e.noun.cls == "person" else "what")])
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c029
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c044
 def ask_who(doc: Doc, ev: Event) -> Tree:
     "*Who bought the boat?*"
     args = []
@@ -273,14 +273,14 @@ def ask_who(doc: Doc, ev: Event) -> Tree:
     doc.preds.append((verb, ev.verb.lemma, args))
     return Tree("SBARQ", [wh, Tree("SQ", [vp])])
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c030
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c046
 def wh_for(ev: Event, slot: str) -> tuple:  # (role, question word)
     "What asks for an object or a place."
     if slot == "obj":
         return "ARG1", wh_phrase(ev.obj)
     return "ARG4" if ev.verb.frame == "go" else "ARGM-LOC", Tree("WHADVP", [Tree("WRB", "where")])
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c031
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c047
 def ask_rest(doc: Doc, ev: Event, slot: str) -> Tree:
     "*What did Anna buy?*, *Where did she go?*, *Did she buy it?*"
     args = []
@@ -298,7 +298,7 @@ def ask_rest(doc: Doc, ev: Event, slot: str) -> Tree:
     args.append(wh_for(ev, slot))
     return Tree("SBARQ", [args[-1][1], tree])
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c032
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c049
 def askable(ev: Event) -> list:
     "What one can ask of an event."
     slots = ["subj", "whether"]
@@ -308,7 +308,7 @@ def askable(ev: Event) -> list:
         slots.append("place")
     return slots
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c033
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c051
 def question(doc: Doc) -> Tree:
     "Ask about the last event: who, what, where, or whether; the next sentence answers."
     ev = doc.recent
@@ -322,7 +322,7 @@ def question(doc: Doc) -> Tree:
     with doc.inside(explicit=True):
         return ask_who(doc, rest) if slot == "subj" else ask_rest(doc, rest, slot)
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c034
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c052
 def answer(doc: Doc) -> Tree:
     "The answer in a full sentence."
     ev, slot = doc.asked
@@ -332,7 +332,7 @@ def answer(doc: Doc) -> Tree:
         tree.kids[:0] = [Tree("INTJ", [Tree("UH", "yes")]), Tree(",", ",")]
     return tree
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c036
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c055
 KINDS = urn(
     [(plain, 32), (copular, 13), (existential, 3), (subordinate, 12), (coordinate, 14), (fronted, 12), (opinion, 16)],
     102,
@@ -349,7 +349,7 @@ def draw_kind(doc: Doc):
         return doc.dice.pick(AGAIN)
     return doc.dice.pick(STORY_KINDS if doc.story else KINDS)
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c037
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c056
 def sentence(
     doc: Doc,  # Where it stands
     kind=None,  # Function that makes it; default: drawn
@@ -368,12 +368,12 @@ def sentence(
     doc.n += 1
     return tree, doc.preds
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c041
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c060
 def introduction(doc: Doc) -> Tree:
     "The first sentence: who the hero is."
     return copular(doc, doc.people[0], 0.7)
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c042
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c062
 def next_sentence(doc: Doc, tell, kind) -> tuple:
     "A sentence of the document, or a fact; a question is answered first."
     if tell is None or kind or doc.asked or doc.dice.roll() >= 0.12:
@@ -384,7 +384,7 @@ def next_sentence(doc: Doc, tell, kind) -> tuple:
     doc.recent = None
     return made
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c043
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c063
 def new_section(doc: Doc):
     "The hero stays, some of the others go, and the things of the last section are forgotten."
     doc.people[1:] = [p for p in doc.people[1:] if doc.dice.roll() < 0.5]
@@ -395,7 +395,7 @@ def new_section(doc: Doc):
     choose_props(doc)
     doc.town = doc.dice.pick(name_urns["town"])
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c044
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c065
 def writing(doc: Doc, sections: int, tell):
     "Write a document sentence by sentence; yields each as (tree, predicates)."
     kind = introduction
@@ -410,7 +410,7 @@ def writing(doc: Doc, sections: int, tell):
                 yield paragraph[-1]
             doc.paragraphs.append(paragraph)
 
-# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c045
+# %% ../../../nbs/micro/00_english/05_sentences.ipynb #c067
 def document(
     dice: Dice,  # Source of chance
     story: bool = False,  # A first-person narrator and dialogue

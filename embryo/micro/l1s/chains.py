@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LETTERS', 'BACKGROUND', 'MOTIFS', 'SHORTEST', 'LONGEST', 'WISHES', 'EMISSIONS', 'SIZES', 'ENTRIES', 'BLOCKS',
-           'AS_MASK', 'AS_RANDOM', 'AS_SELF', 'tickets', 'residues_of', 'amino_chains', 'answers', 'chain_nats',
-           'amino_model', 'ratio', 'amino_floor']
+           'AS_MASK', 'AS_RANDOM', 'AS_SELF', 'tickets', 'residues_of', 'amino_chains', 'evidence', 'passes', 'answers',
+           'chain_nats', 'amino_model', 'ratio', 'corrupted', 'chain_batch', 'amino_floor']
 
 # %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c002
 import math
@@ -93,7 +93,7 @@ def residues_of(
     at = np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
     return EMISSIONS[state[at], rng.integers(0, EMISSIONS.shape[1], len(at))]
 
-# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c008a
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c009
 def amino_chains(
     dice: Dice,
     residues: int,  # At least so many
@@ -110,13 +110,46 @@ def amino_chains(
         for i, (a, b) in enumerate(zip(lengths[:n].tolist(), end[:n].tolist()))
     ]
 
-# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c011
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c013
 # BERT's recipe, as for the artificial languages
 AS_MASK = 0.8
 AS_RANDOM = 0.1
 AS_SELF = 0.1
 
 
+def evidence(
+    emit: np.ndarray,  # (S, K) law of the letter in each state
+    select: float,  # Share of selected residues
+) -> np.ndarray:  # (K+2, S): probability of what is shown, in each state
+    "What a shown symbol says about the state, where it is not known to be selected."
+    S, K = emit.shape
+    letters = emit * (1 - select * (1 - AS_SELF)) + select * AS_RANDOM / K
+    mask = np.full((S, 1), select * AS_MASK)
+    return np.concatenate([letters, mask, np.ones((S, 1))], 1).T
+
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c015
+def passes(
+    shown: np.ndarray,  # (B, T) codes
+    start: np.ndarray,  # (S,) law of the first state
+    move: np.ndarray,  # (S, S) rows sum to 1
+    seen: np.ndarray,  # (K+2, S) from `evidence`
+) -> np.ndarray:  # (T, B, S): state at each position by what stands on both sides of it, up to a factor
+    "Forward and backward passes over all states."
+    B, T = shown.shape
+    S = len(start)
+    around = np.empty((T, B, S))
+    f = np.tile(start, (B, 1))
+    b = np.ones((B, S))
+    for t in range(T):
+        around[t] = f
+        f = (f * seen[shown[:, t]] / (f * seen[shown[:, t]]).sum(1, keepdims=True)) @ move
+    for t in range(T - 1, -1, -1):
+        around[t] *= b
+        b = (b * seen[shown[:, t]]) @ move.T
+        b /= b.sum(1, keepdims=True)
+    return around
+
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c016
 def answers(
     shown: np.ndarray,  # (B, T) codes: letters 0 .. K-1, K = mask, K+1 = behind the end of the chain
     start: np.ndarray,  # (S,) law of the first state
@@ -125,31 +158,14 @@ def answers(
     select: float = 0.15,  # Share of selected residues
 ) -> np.ndarray:  # (B, T, K): law of the true letter at each position, had the question been asked there
     "The best predictor's answers, by forward and backward passes."
-    (S, K), (B, T) = emit.shape, shown.shape
-    # (K+2, S)
-    seen = np.concatenate(
-        [
-            emit * (1 - select * (1 - AS_SELF)) + select * AS_RANDOM / K,
-            np.full((S, 1), select * AS_MASK),
-            np.ones((S, 1)),
-        ],
-        1,
-    ).T
-    ahead = np.empty((T, B, S))
-    f = np.tile(start, (B, 1))
-    b = np.ones((B, S))
-    for t in range(T):
-        ahead[t] = f
-        f = (f * seen[shown[:, t]] / (f * seen[shown[:, t]]).sum(1, keepdims=True)) @ move
-    for t in range(T - 1, -1, -1):
-        ahead[t] *= b
-        b = (b * seen[shown[:, t]]) @ move.T
-        b /= b.sum(1, keepdims=True)
-    law = (ahead @ emit).transpose(1, 0, 2)
-    law *= np.where((shown < K)[..., None], AS_RANDOM / K + AS_SELF * (shown[..., None] == np.arange(K)), 1)
+    K = emit.shape[1]
+    law = (passes(shown, start, move, evidence(emit, select)) @ emit).transpose(1, 0, 2)
+    # a letter that is shown at the selected place is itself or a replacement
+    is_letter = (shown < K)[..., None]
+    law *= np.where(is_letter, AS_RANDOM / K + AS_SELF * (shown[..., None] == np.arange(K)), 1)
     return law / law.sum(2, keepdims=True)
 
-# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c014
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c019
 def chain_nats(
     codes: np.ndarray,  # (B, T) letters, K+1 behind the end
     start,
@@ -168,7 +184,7 @@ def chain_nats(
         f = f / total @ move
     return nats
 
-# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c014a
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c020
 def amino_model() -> tuple:  # start (S,), move (S, S), emit (S, 20)
     "The hidden Markov model of the chains, counted from the urns that draw them."
     S = len(WISHES)
@@ -180,7 +196,7 @@ def amino_model() -> tuple:  # start (S,), move (S, S), emit (S, 20)
     move[ENTRIES + SIZES - 1] = start
     return start, move, np.stack([np.bincount(e, minlength=len(LETTERS)) for e in EMISSIONS]) / EMISSIONS.shape[1]
 
-# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c017
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c023
 def ratio(
     nats: np.ndarray,
     count: np.ndarray,  # (n,) per chain
@@ -189,7 +205,39 @@ def ratio(
     mean = nats.sum() / count.sum()
     return float(mean), float(math.sqrt(((nats - mean * count) ** 2).sum() * len(nats) / (len(nats) - 1)) / count.sum())
 
-# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c017a
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c024
+def corrupted(
+    codes: np.ndarray,  # (B, T) letters, K+1 behind the end
+    real: np.ndarray,  # (B, T) is there a residue?
+    select: float,  # Share of selected residues
+    rng,
+) -> tuple:  # (B, T) what is shown, (B, T) which are selected
+    "Select residues and hide them by the recipe."
+    K = len(LETTERS)
+    chosen = (rng.random(codes.shape) < select) & real
+    u = rng.random(codes.shape)
+    replaced = np.where(chosen & (u >= 1 - AS_RANDOM), rng.integers(0, K, codes.shape), codes)
+    return np.where(chosen & (u < AS_MASK), K, replaced), chosen
+
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c025
+def chain_batch(
+    rng,
+    n: int,  # Chains
+    model: tuple,  # From `amino_model`
+    select: float,  # Share of selected residues
+) -> tuple:  # (n,) each: loss, selected residues, nats of the chain, residues
+    "Draw chains, corrupt them, and add up the loss of the best predictor."
+    K = len(LETTERS)
+    lengths = rng.integers(SHORTEST, LONGEST + 1, n)
+    real = np.arange(lengths.max()) < lengths[:, None]
+    codes = np.full(real.shape, K + 1)
+    codes[real] = residues_of(rng, lengths)
+    shown, chosen = corrupted(codes, real, select, rng)
+    law = answers(shown, *model, select)
+    right = np.take_along_axis(law, np.minimum(codes, K - 1)[..., None], 2)[..., 0]
+    return np.where(chosen, -np.log(right), 0).sum(1), chosen.sum(1), chain_nats(codes, *model), lengths
+
+# %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c027
 def amino_floor(
     n_chains: int = 1000,  # Chains of the sample, at least 2
     seed: int = 0,  # Names the draw
@@ -202,20 +250,8 @@ def amino_floor(
         )
     rng = Dice("amino_floor", seed, select).rng
     model = amino_model()
-    K = len(LETTERS)
-    rows = []
-    for k in range(0, n_chains, 100):
-        lengths = rng.integers(SHORTEST, LONGEST + 1, min(100, n_chains - k))
-        real = np.arange(lengths.max()) < lengths[:, None]
-        codes = np.full(real.shape, K + 1)
-        codes[real] = residues_of(rng, lengths)
-        chosen = (rng.random(real.shape) < select) & real
-        u = rng.random(real.shape)
-        shown = np.where(
-            chosen & (u < AS_MASK), K, np.where(chosen & (u >= 1 - AS_RANDOM), rng.integers(0, K, real.shape), codes)
-        )
-        right = np.take_along_axis(answers(shown, *model, select), np.minimum(codes, K - 1)[..., None], 2)[..., 0]
-        rows.append((np.where(chosen, -np.log(right), 0).sum(1), chosen.sum(1), chain_nats(codes, *model), lengths))
-    loss, count, nats, lengths = map(np.concatenate, zip(*rows))
-    (floor, stderr), (entropy, entropy_stderr) = ratio(loss, count), ratio(nats, lengths)
+    batches = [chain_batch(rng, min(100, n_chains - k), model, select) for k in range(0, n_chains, 100)]
+    loss, count, nats, lengths = map(np.concatenate, zip(*batches))
+    floor, stderr = ratio(loss, count)
+    entropy, entropy_stderr = ratio(nats, lengths)
     return dict(floor=floor, stderr=stderr, entropy=entropy, entropy_stderr=entropy_stderr)

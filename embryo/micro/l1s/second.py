@@ -67,7 +67,7 @@ def all_units(nodes: list, case: str = "", form: str = "") -> list:
     "What several constituents become, one after the other."
     return [u for k in nodes for u in units(k, case, form)]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c015
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c016
 AFTER = ("PP", "SBAR", "S", "VP")
 
 
@@ -75,7 +75,7 @@ def coordinated(kids: list, case: str) -> list:
     "Members of a coordination, each with the case."
     return [u for k in kids for u in units(k, "" if is_token(k) else case)]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c016
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c017
 def nominal(t: Tree, case: str = "") -> list:
     "A phrase with its head last."
     kids = t.kids
@@ -94,7 +94,7 @@ def nominal(t: Tree, case: str = "") -> list:
         out[-1] += (case,)
     return out
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c018
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c019
 def postpositional(t: Tree) -> list:
     "What was a prepositional phrase: a case, or the genitive and a postposition."
     prep, *rest = t.kids
@@ -105,7 +105,7 @@ def postpositional(t: Tree) -> list:
     out = [u for k in rest for u in units(k, case if base(k) == "NP" else "")]
     return out if word in CASE else [*out, (word,)]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c020
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c021
 RELATIVE = ("WP", "WDT", "WP$")
 
 
@@ -119,7 +119,7 @@ def subordinated(t: Tree, form: str = "") -> list:
     says = is_token(first) and first.kids.lower() == "that"
     return all_units(rest) + ([("saying",)] if says else list(units(first)))
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c022
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c023
 def auxiliary_mark(aux: str, word: str, then: str) -> str:
     'Suffix label of an auxiliary, by its tag and word and the tag of what follows; "" for *do*.'
     if aux == "MD":
@@ -130,7 +130,7 @@ def auxiliary_mark(aux: str, word: str, then: str) -> str:
         return "PERF" if verb_lemma(aux, word) == "have" else "PASS"
     return "PROG" if then == "VBG" else ""
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c023
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c025
 def voice_marks(words: list) -> list:
     "Voice, aspect and mood, in the mirror of the English auxiliaries."
     marks = [auxiliary_mark(aux, word, then) for (aux, word), (then, _) in zip(words, words[1:])]
@@ -138,7 +138,7 @@ def voice_marks(words: list) -> list:
     first = dict(VBN="PASS", VBG="PROG").get(words[0][0], "")
     return [m for m in [first, *marks] if m][::-1]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c024
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c027
 FINITE = ("VBD", "VBZ", "VBP")
 
 
@@ -155,7 +155,7 @@ def ending(words: list, agree: str, form: str) -> list:
         marks.append("Q")
     return marks
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c025
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c029
 @lru_cache(maxsize=1 << 16)
 def verb(
     chain: tuple,  # (tag, word) of the outermost auxiliary, ..., of the verb; *not* may stand among or before them
@@ -173,7 +173,7 @@ def verb(
     marks += ending(words, agree, form)
     return (f"to {verb_lemma(*words[-1])} {particle}".strip(), *marks)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c028
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c032
 VERBAL = ("VB", "VBD", "VBG", "VBN", "VBP", "VBZ", "MD", "TO")
 
 
@@ -186,7 +186,7 @@ def extended(
         return (*chain, (k.label, k.kids.lower()))
     return (("RB", "not"), *chain) if k.kids == "not" else None
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c029
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c034
 class Parts:
     "The children of a verb phrase, sorted: verb, inner verb phrases, complements, particle."
 
@@ -206,7 +206,7 @@ class Parts:
             elif k.label != "CC":
                 self.rest.append(k)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c030
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c036
 COPULAS = ("be", "seem", "become", "look", "remain")
 
 
@@ -217,7 +217,7 @@ def object_case(parts: Parts) -> str:
     # the only object of *told Anna that* is a person
     return "DAT" if any(k.label == "SBAR" for k in parts.rest) else "ACC"
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c031
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c038
 def mirrored(parts: Parts) -> list:
     "The complements from last to first; in *gave Anna a letter* the last is the object."
     out = []
@@ -231,7 +231,7 @@ def mirrored(parts: Parts) -> list:
             case = "DAT"
     return out
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c032
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c039
 def verb_phrases(kids: list, agree: str, form: str, parts: Parts) -> list:
     "Coordinated verb phrases, each with its own verb and the conjunction between them."
     out = []
@@ -242,7 +242,7 @@ def verb_phrases(kids: list, agree: str, form: str, parts: Parts) -> list:
             out += units(k)
     return out
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c033
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c040
 def verbal(t: Tree, agree: str = "", form: str = "", chain: tuple = ()) -> list:
     "Complements in the mirror, then the verb."
     kids = quoted(t.kids)
@@ -257,7 +257,7 @@ def verbal(t: Tree, agree: str = "", form: str = "", chain: tuple = ()) -> list:
         out.append(("not",) if ends_in_not else verb(parts.chain, parts.particle, agree, form))
     return out
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c035
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c042
 def quoted(kids: list) -> list:
     "Constituents, with what stands between quotation marks as one."
     marks = [i for i, k in enumerate(kids) if k.label in ("``", "''")]
@@ -266,7 +266,7 @@ def quoted(kids: list) -> list:
     i, j = marks
     return kids[:i] + [Tree("QUOTE", [k for k in kids[i : j + 1] if k.label != ","])] + kids[j + 1 :]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c038
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c045
 PRONOUN_AGREEMENT = dict(i="1", you="2", he="3M", she="3F", it="3N")
 GENDER_AGREEMENT = dict(m="3M", f="3F", p="3PL")
 
@@ -277,7 +277,7 @@ def noun_gender(word: str, ref) -> str:
         return ref.gender
     return by_sg[word].gender or "p" if word in by_sg else "n"
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c039
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c047
 def agreement(np: Tree, ref=None) -> str:
     "Suffix label of a subject."
     kids = np.kids
@@ -293,7 +293,7 @@ def agreement(np: Tree, ref=None) -> str:
         return "3PL"
     return GENDER_AGREEMENT.get(noun_gender(word, ref), "3N")
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c041
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c049
 def content_question(t: Tree) -> list:
     "*What did Anna buy?*: the question word goes into the clause, behind the subject."
     asked = [k for k in t.kids if base(k)[:2] == "WH"]
@@ -303,7 +303,7 @@ def content_question(t: Tree) -> list:
             out += clausal(k, asked=asked) if base(k) == "SQ" else units(k)
     return out
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c042
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c050
 def two_clauses(kids: list, form: str) -> list:
     "Coordinated clauses: the conjunction closes the first one, before the comma."
     i = [k.label for k in kids].index("CC")
@@ -311,7 +311,7 @@ def two_clauses(kids: list, form: str) -> list:
         kids = [*kids[: i - 1], kids[i], kids[i - 1], *kids[i + 1 :]]
     return all_units(kids, form=form)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c043
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c051
 class Clause:
     "The children of a clause, sorted: verb phrases, verb words outside them, final mark, and the rest."
 
@@ -352,7 +352,7 @@ class Clause:
             return next((k for vp in self.vps for k in vp.kids if base(k) == "NP"), None)
         return self.subject or next(iter(asked), None)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c044
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c053
 def clausal(
     t: Tree,
     form: str = "",  # "REL" before a noun
@@ -375,7 +375,7 @@ def clausal(
         out += verbal(vp, agreement(who) if who else "", form, parts.chain)
     return out + all_units(parts.stops)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c046
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c055
 NOMINAL = ("NP", "ADJP", "ADVP", "WHNP", "WHADVP", "WHADJP", "QP", "NX", "INTJ", "PRT")
 
 
@@ -400,21 +400,21 @@ def units(
         return [u for k in t.kids for u in units(k)] + [("saying",)]
     return clausal(t, form)
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c047
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c056
 def second_language(
     tree: Tree,  # A sentence of `grammar.document`
 ) -> list:  # Words and punctuation
     "The sentence in the second language."
     return [spell(u) for u in units(tree)]
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c049
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c058
 def gloss(
     tree: Tree,  # A sentence
 ) -> str:  # stem-SUFFIX-SUFFIX ...
     "The words of `second_language`, explained."
     return " ".join("-".join([u[0].removeprefix("to ").replace(" ", "."), *u[1:]]) for u in units(tree))
 
-# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c059
+# %% ../../../nbs/micro/02_l1s/01_second.ipynb #c068
 def kannada_text(
     dice: Dice,
     words: int,  # At least so many

@@ -4,16 +4,15 @@
 
 # %% auto #0
 __all__ = ['ALIKE', 'CLOSE', 'GROUP', 'CONTRASTS', 'CLASS', 'FIRST', 'TOWNS', 'OPPOSITES', 'OBJECTS', 'ACTS', 'GIVES',
-           'ATTRIBUTES', 'near', 'contrasts', 'act_on', 'name_of', 'is_free', 'someone', 'happening', 'bare', 'only',
-           'filled', 'slots', 'content', 'role_partner', 'exchanged', 'another', 'altered', 'reworded', 'same',
-           'phrase', 'time_words', 'wh_word', 'express', 'text', 'told', 'asked']
+           'ATTRIBUTES', 'near', 'scales', 'contrasts', 'act_on', 'name_of', 'is_free', 'someone', 'thing', 'people_of',
+           'happening', 'bare', 'only', 'filled', 'slots', 'content', 'role_partner', 'exchanged', 'another',
+           'another_verb', 'another_time', 'altered', 'synonymous', 'reworded', 'same', 'phrase', 'time_words',
+           'wh_word', 'verb_words', 'subject_and_verb', 'question_words', 'people_behind', 'place_words', 'taken_along',
+           'express', 'text', 'told', 'asked']
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c002
 from embryo.micro.english.lexicon import (
     ADJECTIVES,
-    BE,
-    DO,
-    HAVE,
     NAMES,
     SYNONYMS,
     THINGS,
@@ -25,7 +24,7 @@ from embryo.micro.english.lexicon import (
     verbs,
 )
 from ..english.documents import Entity
-from ..english.events import auxiliaries, Event, inflect
+from ..english.events import AUXILIARY, auxiliaries, Event, inflect
 from ..english.documents import detokenise
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c005
@@ -69,20 +68,27 @@ happy glad / sad unhappy
 """
 
 
+def scales(
+    adjectives: list,  # Of a class of nouns
+) -> list:  # Of scales; a scale is a list of sides, a side a list of adjectives
+    "The scales of `CONTRASTS`, with the adjectives that a class has."
+    lines = [line.split("/") for line in CONTRASTS.strip().splitlines()]
+    return [[[w for w in side.split() if w in adjectives] for side in line] for line in lines]
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c009
 def contrasts(
     cls: str,  # Class of the noun
 ) -> dict:  # adjective -> those that it excludes
     "The adjectives of a class that have an opposite in it."
     out = {}
-    own = ADJECTIVES.get(cls, ADJECTIVES["thing"])
-    for line in CONTRASTS.strip().splitlines():
-        sides = [[w for w in side.split() if w in own] for side in line.split("/")]
+    for sides in scales(ADJECTIVES.get(cls, ADJECTIVES["thing"])):
         for side in sides:
-            for w in side:
-                out.setdefault(w, []).extend(x for s in sides if s is not side for x in s)
-    return {w: others for w, others in out.items() if others}
+            others = [word for s in sides if s is not side for word in s]
+            for word in side:
+                out.setdefault(word, []).extend(others)
+    return {word: others for word, others in out.items() if others}
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c009
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c011
 CLASS = {c: [n for n in nouns if n.cls == c and n.rank <= 3] for c in dict.fromkeys(n.cls for n in nouns)}
 FIRST = {g: NAMES[g][:10] for g in "mf"}
 TOWNS = NAMES["town"][:10]
@@ -99,26 +105,23 @@ def act_on(cls: str) -> list:
 ACTS = {c: act_on(c) for c in OBJECTS + ["person"]}
 GIVES = [v for v in verbs if v.frame == "give"]
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c012
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c014
 def name_of(e) -> str:
     "What tells one participant, place or verb from another."
-    return (
-        e
-        if e is None or type(e) is str
-        else e.lemma
-        if isinstance(e, Verb)
-        else "I"
-        if e.gender == "I"
-        else e.name[0]
-        if e.name
-        else e.noun.sg
-    )
+    if e is None or type(e) is str:
+        return e
+    if isinstance(e, Verb):
+        return e.lemma
+    if e.gender == "I":
+        return "I"
+    return e.name[0] if e.name else e.noun.sg
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c013
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c015
 def is_free(word: str, taken) -> bool:
+    "Is neither a word nor its synonym taken?"
     return word not in taken and ALIKE.get(word, word) not in taken
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c014
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c016
 def someone(
     dice: Dice,
     taken=(),  # Names of participants who are already there
@@ -131,10 +134,27 @@ def someone(
     noun = dice.pick([n for n in CLASS["person"] if is_free(n.sg, taken)])
     return Entity(noun, "p" if dice.chance(0.15) else noun.gender or "m")
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c015
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c019
 ATTRIBUTES = ("adj", "place", "time")
 
 
+def thing(dice: Dice, classes: list, taken) -> Entity:
+    "A thing of one of some classes, with a noun that is free."
+    cls = dice.pick(classes)
+    return Entity(dice.pick([n for n in CLASS[cls] if is_free(n.sg, taken)]), "n")
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c020
+def people_of(dice: Dice, taken, names: float, me: float) -> tuple:  # (who acts, another person, roll for the kind)
+    "Two people, one of them perhaps the narrator."
+    subj = someone(dice, taken, names)
+    r = dice.roll()
+    other = someone(dice, (*taken, name_of(subj)), names)
+    if not dice.chance(me):
+        return subj, other, r
+    narrator = Entity(by_sg["friend"], "I")
+    return (narrator, other, r) if dice.chance(0.5) else (subj, narrator, r)
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c021
 def happening(
     dice: Dice,
     taken=(),  # Names of participants that must not come up
@@ -142,44 +162,23 @@ def happening(
     me: float = 0.0,  # Share of events in which the narrator takes part
 ) -> Event:  # With place and time, and an adjective at the object if that is a common noun
     "Draw an event for a task."
-    subj = someone(dice, taken, names)
-    r = dice.roll()
-    to = None
-    other = someone(dice, (*taken, name_of(subj)), names)
-    taken = (*taken, name_of(subj))
-    if dice.chance(me):
-        subj, other = (
-            (Entity(by_sg["friend"], "I"), other) if dice.chance(0.5) else (subj, Entity(by_sg["friend"], "I"))
-        )
-    if r < 0.4:
-        cls = "person"
-        obj = other
-    else:
-        cls = dice.pick(THINGS if r < 0.65 else OBJECTS)
-        obj = Entity(dice.pick([n for n in CLASS[cls] if is_free(n.sg, taken)]), "n")
-    if 0.4 <= r < 0.65:
-        verb = dice.pick(GIVES)
-        to = other
-    else:
-        verb = dice.pick(ACTS[cls])
+    subj, other, r = people_of(dice, taken, names, me)
+    gives = 0.4 <= r < 0.65
+    obj = other if r < 0.4 else thing(dice, THINGS if gives else OBJECTS, (*taken, name_of(subj)))
+    verb = dice.pick(GIVES if gives else ACTS[obj.noun.cls])
     if not obj.name and obj.gender != "I":
-        obj.adj = dice.pick(list(OPPOSITES[cls]))
+        obj.adj = dice.pick(list(OPPOSITES[obj.noun.cls]))
     place = dice.pick(TOWNS) if dice.chance(0.6) else Entity(dice.pick(CLASS["place"]), "n")
-    return Event(
-        verb,
-        subj,
-        obj=obj,
-        to=to,
-        place=place,
-        time=dice.pick(NAMES["month" if dice.chance(0.5) else "day"]),
-        tense="past" if dice.chance(0.85) else "present",
-    )
+    time = dice.pick(NAMES["month" if dice.chance(0.5) else "day"])
+    tense = "past" if dice.chance(0.85) else "present"
+    return Event(verb, subj, obj=obj, to=other if gives else None, place=place, time=time, tense=tense)
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c017
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c024
 def bare(e: Entity) -> Entity:
+    "Without an adjective."
     return Entity(e.noun, e.gender, e.name)
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c018
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c025
 def only(
     ev: Event,
     keep,  # Attributes to keep
@@ -191,20 +190,22 @@ def only(
         time=ev.time if "time" in keep else None,
     )
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c019
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c026
 def filled(ev: Event, slot: str):
+    "What fills a slot: an entity, a verb or a word; None where nothing does."
     return ev.obj.adj if slot == "adj" else getattr(ev, slot)
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c020
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c027
 def slots(ev: Event, of=("subj", "verb", "obj", "to", *ATTRIBUTES)) -> list:
+    "Which of some slots are filled."
     return [s for s in of if filled(ev, s)]
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c021
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c028
 def content(ev: Event) -> list:
-    "The slots in which another content word makes another meaning; to give, send, bring and lend are too close for that."
+    "The slots in which another content word makes another meaning; to give, send and lend are too close for that."
     return [s for s in slots(ev) if s != "verb" or not ev.to]
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c022
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c029
 def role_partner(ev: Event):  # "obj", "to" or None
     "The slot whose person could change places with the one who acts."
     return "to" if ev.to else "obj" if ev.obj.noun.cls == "person" else None
@@ -215,7 +216,7 @@ def exchanged(ev: Event) -> Event:
     s = role_partner(ev)
     return ev.but(**{"subj": getattr(ev, s), s: ev.subj})
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c024
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c032
 def another(e: Entity, dice: Dice, taken) -> Entity:
     "Another participant of the same kind."
     if e.gender == "I":
@@ -224,7 +225,18 @@ def another(e: Entity, dice: Dice, taken) -> Entity:
         return Entity(e.noun, e.gender, (dice.pick([x for x in FIRST[e.gender] if x not in taken]),))
     return Entity(dice.pick([n for n in CLASS[e.noun.cls] if is_free(n.sg, taken)]), e.gender, adj=e.adj)
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c025
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c033
+def another_verb(ev: Event, dice: Dice):
+    "A verb for the same participants that neither follows from the old one nor implies it."
+    fit = GIVES if ev.to else ACTS[ev.obj.noun.cls]
+    return dice.pick([v for v in fit if not near(v.lemma, ev.verb.lemma)])
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c034
+def another_time(time: str, dice: Dice) -> str:
+    "Another day for a day, another month for a month."
+    return dice.pick([t for t in NAMES["day" if time in NAMES["day"] else "month"] if t != time])
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c035
 def altered(
     ev: Event,
     slot: str,  # What to change
@@ -234,67 +246,124 @@ def altered(
     "Another meaning: one slot is filled differently."
     taken = {*taken, *(name_of(e) for e in (ev.subj, ev.obj, ev.to, ev.place) if e)}
     if slot == "verb":
-        return ev.but(
-            verb=dice.pick([v for v in (GIVES if ev.to else ACTS[ev.obj.noun.cls]) if not near(v.lemma, ev.verb.lemma)])
-        )
+        return ev.but(verb=another_verb(ev, dice))
     if slot == "adj":
-        return ev.but(obj=Entity(ev.obj.noun, ev.obj.gender, adj=dice.pick(OPPOSITES[ev.obj.noun.cls][ev.obj.adj])))
+        opposite = dice.pick(OPPOSITES[ev.obj.noun.cls][ev.obj.adj])
+        return ev.but(obj=Entity(ev.obj.noun, ev.obj.gender, adj=opposite))
     if slot == "time":
-        return ev.but(time=dice.pick([t for t in NAMES["day" if ev.time in NAMES["day"] else "month"] if t != ev.time]))
+        return ev.but(time=another_time(ev.time, dice))
     if type(getattr(ev, slot)) is str:
         return ev.but(place=dice.pick([t for t in TOWNS if t != ev.place]))
     return ev.but(**{slot: another(getattr(ev, slot), dice, taken)})
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c026
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c036
+def synonymous(e):
+    "A participant in other words: *the ship* for *the vessel*; what is no entity stays."
+    if not isinstance(e, Entity):
+        return e
+    noun = by_sg.get(ALIKE.get(e.noun.sg), e.noun)
+    return Entity(noun, e.gender, e.name, ALIKE.get(e.adj, e.adj))
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c037
 def reworded(ev: Event) -> Event:
     "Exchange what has a synonym."
+    parts = {slot: synonymous(getattr(ev, slot)) for slot in ("subj", "obj", "to", "place")}
+    return ev.but(verb=by_lemma.get(ALIKE.get(ev.verb.lemma), ev.verb), **parts)
 
-    def other(e):
-        return (
-            e
-            if not isinstance(e, Entity)
-            else Entity(by_sg.get(ALIKE.get(e.noun.sg), e.noun), e.gender, e.name, ALIKE.get(e.adj, e.adj))
-        )
-
-    return ev.but(
-        verb=by_lemma.get(ALIKE.get(ev.verb.lemma), ev.verb),
-        subj=other(ev.subj),
-        obj=other(ev.obj),
-        to=other(ev.to),
-        place=other(ev.place),
-    )
-
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c027
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c038
 def same(a, b) -> bool:
+    "Are two names equal, or synonyms?"
     return a == b or a is not None and ALIKE.get(a, a) == b
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c029
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c041
 def phrase(e, case=1) -> list:
     "The words for a participant, place or time; `case` 0 is the nominative."
     if type(e) is str:
         return [e]
     if e.gender == "I":
         return ["me" if case else "I"]
-    return [e.name[0]] if e.name else ["the", *([e.adj] if e.adj else []), e.noun.pl if e.gender == "p" else e.noun.sg]
+    if e.name:
+        return [e.name[0]]
+    return ["the", *([e.adj] if e.adj else []), e.noun.pl if e.gender == "p" else e.noun.sg]
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c030
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c042
 def time_words(t: str) -> list:
+    "*on Monday*, *in May*."
     return ["on" if t in NAMES["day"] else "in", t]
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c031
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c043
 def wh_word(ev: Event, slot: str) -> str:
     "The question word for a slot."
-    return (
-        "where"
-        if slot == "place"
-        else "when"
-        if slot == "time"
-        else "who"
-        if getattr(ev, slot).noun.cls == "person"
-        else "what"
-    )
+    if slot in ("place", "time"):
+        return "where" if slot == "place" else "when"
+    return "who" if getattr(ev, slot).noun.cls == "person" else "what"
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c032
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c046
+def verb_words(
+    ev: Event,
+    number: str,  # Agreement of the subject
+    borrow: bool,  # Take *do* where there is no auxiliary
+) -> list:
+    "Auxiliaries and verb."
+    form = "fin"
+    words = []
+    for lemma, then in auxiliaries(ev.but(neg=borrow)):
+        words.append(inflect(AUXILIARY[lemma], form, number, ev.tense).kids)
+        form = then
+    return [*words, inflect(ev.verb.forms, form, number, ev.tense).kids]
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c047
+def subject_and_verb(
+    ev: Event,
+    ask: str,  # As for `express`
+    embedded: bool,
+    never: bool,
+) -> list:
+    "Subject, auxiliaries, negation and verb in their order."
+    front = "obj" if ev.passive else "subj"
+    first = getattr(ev, front)
+    moved = ask is not None and ask != front and not embedded
+    number = "s" if ask == front else {"I": "I", "p": "p"}.get(first.gender, "s")
+    # a moved auxiliary that is not there is *do*, as with *not*
+    *aux, verb = verb_words(ev, number, bool(ev.neg and not never or moved))
+    who = [] if ask == front else phrase(first, 0)
+    no = ["never" if never else "not"] if ev.neg else []
+    start = aux[:1] + who + no if moved else who + aux[:1] + no
+    return start + aux[1:] + [verb]
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c048
+def question_words(ev: Event, ask: str, embedded: bool) -> list:
+    "What a question begins with: *who*, *where*, *if*, or nothing."
+    if ask is None:
+        return []
+    if ask == "yes":
+        return ["if"] if embedded else []
+    return [wh_word(ev, ask)]
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c049
+def people_behind(ev: Event, ask: str, along: bool) -> list:
+    "*by the king*, *to Anna*; only the preposition where it is asked for, and nothing where that comes along."
+    words = []
+    for slot, prep, there in (("subj", "by", ev.passive), ("to", "to", ev.to)):
+        if there and ask != slot:
+            words += [prep, *phrase(getattr(ev, slot))]
+        elif there and not along:
+            words.append(prep)
+    return words
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c050
+def place_words(ev: Event) -> list:
+    "*in Oslo*, *at the market*."
+    return ["in" if type(ev.place) is str else "at", *phrase(ev.place)]
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c051
+def taken_along(ev: Event, ask: str) -> list:
+    "*by whom*, *to whom*: the preposition before the question word; nothing where the slot has no preposition."
+    if ask == "subj" and ev.passive:
+        return ["by", "whom"]
+    return ["to", "whom"] if ask == "to" else []
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c052
 def express(
     ev: Event,  # A meaning
     ask: str = None,  # None: a statement; a slot: ask for it; "yes": ask whether
@@ -303,45 +372,18 @@ def express(
     along: bool = False,  # *By whom was ...* for *Who was ... by*
 ) -> list:  # Words, without capital letter and final mark
     "Put a meaning into words: a statement or a question."
-    front = "obj" if ev.passive else "subj"
-    first = getattr(ev, front)
-    moved = ask is not None and ask != front and not embedded
-    # a moved auxiliary that is not there is *do*, as with *not*
-    number = "s" if ask == front else {"I": "I", "p": "p"}.get(first.gender, "s")
-    form = "fin"
-    made = []
-    for lemma, then in auxiliaries(ev.but(neg=ev.neg and not never or moved)):
-        made.append(inflect(dict(have=HAVE, be=BE, do=DO)[lemma], form, number, ev.tense).kids)
-        form = then
-    who = [] if ask == front else phrase(first, 0)
-    no = ["never" if never else "not"] if ev.neg else []
-    words = (
-        (made[:1] + who + no if moved else who + made[:1] + no)
-        + made[1:]
-        + [inflect(ev.verb.forms, form, number, ev.tense).kids]
-    )
-    wh = [] if ask is None else (["if"] if embedded else []) if ask == "yes" else [wh_word(ev, ask)]
-
-    def put(slot, prep):
-        nonlocal wh
-        if ask != slot:
-            words.extend(prep + phrase(getattr(ev, slot)))
-        elif along:
-            wh = prep + ["whom"]
-        else:
-            words.extend(prep)
-
+    words = (along and taken_along(ev, ask)) or question_words(ev, ask, embedded)
+    words = words + subject_and_verb(ev, ask, embedded, never)
     if ev.obj and not ev.passive and ask != "obj":
         words += phrase(ev.obj)
-    if ev.passive:
-        put("subj", ["by"])
-    if ev.to:
-        put("to", ["to"])
+    words += people_behind(ev, ask, along)
     if ev.place and ask != "place":
-        words += ["in" if type(ev.place) is str else "at", *phrase(ev.place)]
-    return wh + words + (time_words(ev.time) if ev.time and ask != "time" else [])
+        words += place_words(ev)
+    if ev.time and ask != "time":
+        words += time_words(ev.time)
+    return words
 
-# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c033
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c053
 def text(
     words: list,  # Words, names with their capital letter
     end: str = ".",  # Final mark
@@ -350,15 +392,16 @@ def text(
     s = detokenise(words)
     return s[0].upper() + s[1:] + end
 
-
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c056
 def told(ev: Event, dice: Dice) -> list:
     "The words of a statement; now and then the time comes first, and *not* is *never*."
-    front = ev.time and dice.chance(0.2)
-    return (time_words(ev.time) + [","] if front else []) + express(
-        ev.but(time=None) if front else ev, never=dice.chance(0.4)
-    )
+    if ev.time and dice.chance(0.2):
+        return [*time_words(ev.time), ",", *express(ev.but(time=None), never=dice.chance(0.4))]
+    return express(ev, never=dice.chance(0.4))
 
-
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c057
 def asked(ev: Event, slot: str, dice: Dice, embedded: bool = False) -> list:
     "The words of a question."
-    return express(ev, slot, embedded, dice.chance(0.4), slot != "yes" and dice.chance(0.4) and not embedded)
+    never = dice.chance(0.4)
+    along = slot != "yes" and dice.chance(0.4) and not embedded
+    return express(ev, slot, embedded, never, along)
