@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np, pandas as pd, pytest, torch
 from embryo.ground.errors import EmbryoError
 from embryo.ground.printed import RELATIONS
-from embryo.micro.facts import FACTS, PHRASES, FactBook, lama_files, state
+from embryo.micro.facts.facts import FACTS, PHRASES, FactBook, lama_files, state
 from embryo.micro.english.sentences import text_of
 from embryo.evaluation.knowledge.lama import casing, read_lama, single_pieces
 from embryo.evaluation.knowledge.facts import CANDIDATES, ask, fact_hits, history_rows, read_history, with_history

@@ -8,7 +8,7 @@ from embryo.evaluation.annotations.folders import read
 from embryo.ground.data import read_lines
 from embryo.evaluation.tasks.tasks import TASKS
 from embryo.evaluation.tasks.reading import read_task
-from embryo.micro.facts import FACTS, PHRASES, FactBook, state
+from embryo.micro.facts.facts import FACTS, PHRASES, FactBook, state
 from embryo.micro.english.lexicon import Dice
 from embryo.micro.english.documents import leaves, spans
 from embryo.micro.english.nouns import PRONOUNS

@@ -24,7 +24,7 @@ from .english.documents import text_of
 from .english.sentences import document
 from .english.annotations import annotate, chains, roles
 from .english.entropy import text_entropy
-from .facts import FactBook, lama_files
+from .facts.facts import FactBook, lama_files
 from .l1s.second import kannada_text
 from .l1s.programs import java_files
 from .l1s.chains import amino_chains, amino_floor
