@@ -1,4 +1,6 @@
-"""Probes held against slow loops: one sentence, one span, one probe, one update at a time; and the published rule against the script's own order of events."""
+"""Probes held against slow loops: one sentence, one span, one probe, one update at a time.
+
+The published rule is held against the script's own order of events."""
 
 import collections, copy, itertools, os
 from pathlib import Path
@@ -141,7 +143,7 @@ def test_one_pass_over_each_different_sentence(series, tok, tasks):
 
 
 def fewest(sizes, room):
-    "Every cut into whole words, one by one: the smallest number of windows and, of these cuts, the smallest sum of squares."
+    "Every cut into whole words, one by one: the fewest windows and, of these cuts, the smallest sum of squares."
     for k in range(len(sizes)):
         fit = []
         for borders in itertools.combinations(range(1, len(sizes)), k):
@@ -489,7 +491,7 @@ def test_f1_and_its_error():
 
 @pytest.mark.parametrize("metric", ["micro_f1", "f1"])
 def test_selectivity_is_paired(metric):
-    "Sentences drawn again and again, probe and control together: the error of the difference, less than of independent scores."
+    "Sentences drawn again and again, probe and control together: the error of their difference is the smaller."
     from sklearn.metrics import accuracy_score, f1_score
 
     rng = np.random.default_rng(1)
@@ -554,7 +556,7 @@ def test_control_task(tasks, tok):
 
 
 def test_control_task_counts_no_spelling(series, tok):
-    "Every other occurrence in capitals is the same input to a lower-cased model: all scores are the same, those of the control, too."
+    "Every other occurrence in capitals is the same to a lower-cased model: so are all scores, the control's, too."
     m, _ = series.load(4)
     words = np.array(sorted(w for w in tok.get_vocab() if w.isalpha() and len(w) > 2)[:30])
     drawn = words[np.random.default_rng(0).integers(0, 30, (40, 6))].tolist()

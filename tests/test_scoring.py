@@ -1,4 +1,6 @@
-"""Honest scoring: fp32, ties, n, standard error and a trivial predictor beside every score - on models and logits whose right scores are known by hand."""
+"""Honest scoring: fp32, ties, n, standard error and a trivial predictor beside every score.
+
+On models and logits whose right scores are known by hand."""
 
 import itertools, json
 from pathlib import Path
