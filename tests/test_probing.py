@@ -238,7 +238,8 @@ def test_two_spans_equal_one_long_vector(vectors):
 
 
 def test_agrees_with_logistic_regression(vectors):
-    "The six commonest tags, weakly regularised, trained to the end on both sides (on the ten main axes of the vectors, where the end is near)."
+    """The six commonest tags, weakly regularised, trained to the end on both sides (on the ten main axes of the
+    vectors, where the end is near)."""
     from sklearn.linear_model import LogisticRegression
 
     table, rows, y, names = vectors
@@ -518,7 +519,8 @@ def test_selectivity_is_paired(metric):
 
 
 def test_the_last_batch_of_the_script():
-    "Against the extractor's way: batches of 32 sentences, each sorted by falling length, targets written in that order, read in batches."
+    """Against the extractor's way: batches of 32 sentences, each sorted by falling length, targets written in that
+    order, read in batches."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(3, 40, 150)
     per = rng.integers(0, 9, 150)
