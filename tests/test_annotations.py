@@ -1,4 +1,5 @@
-"""Annotations: CoNLL-2012 against expectations written by hand, the micro world there and back, folders, and what is refused."""
+"""Annotations: CoNLL-2012 against expectations written by hand, the micro world there and back, folders, and what
+is refused."""
 
 import gzip, json, random, re
 from pathlib import Path

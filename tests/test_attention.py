@@ -59,7 +59,8 @@ def network(kind, vocab):
 
 @pytest.mark.parametrize("kind", ["Albert", "Roberta", "Bert", "Electra"])
 def test_maps_equal_a_loop_over_sentences(kind, tok, texts):
-    "Sentences of at least 64 tokens, one by one through the tokenizer's own truncation, the whole model and a running mean."
+    """Sentences of at least 64 tokens, one by one through the tokenizer's own truncation, the whole model and a
+    running mean."""
     m = network(kind, len(tok))
     long = [t for t in ((a + " " + b) for a, b in zip(texts[::2], texts[1::2])) if len(tok(t)["input_ids"]) >= 64][:20]
     assert len(long) >= 10
@@ -171,7 +172,8 @@ def test_a_series_to_figure_and_animation(series, tok, texts, tmp_path):
 
 
 def test_a_head_that_turns_from_itself_to_the_next_stays_near():
-    "Half way the token itself loses what the next one wins: `self` falls, `near` does not move, and rows without `near` say the same."
+    """Half way the token itself loses what the next one wins: `self` falls, `near` does not move, and rows without
+    `near` say the same."""
     T = 16
     steps = range(0, 100, 10)
     parts = []

@@ -39,7 +39,8 @@ def model(family, tok, positions=40, seed=0):
 
 
 def slow(m, tok, facts, templates):
-    "P@1, P@10 and MRR by hand: one fact, one forward pass of the whole model, one sorted list at a time; {(task, relation, metric): (value, n)}."
+    """P@1, P@10 and MRR by hand: one fact, one forward pass of the whole model, one sorted list at a time; {(task,
+    relation, metric): (value, n)}."""
     m.eval()
     found = {}
     known = {}
@@ -73,7 +74,8 @@ def slow(m, tok, facts, templates):
 
 @pytest.mark.parametrize("family", ["roberta", "albert"])
 def test_ask_is_the_slow_reference(world, family):
-    "Every score and every n of every relation, in all three candidate sets; subjects with two objects and repeated lines included."
+    """Every score and every n of every relation, in all three candidate sets; subjects with two objects and
+    repeated lines included."""
     _, tok, facts, templates = world
     some = pd.concat(
         [

@@ -1,4 +1,6 @@
-"""Probes held against slow loops: one sentence, one span, one probe, one update at a time; and the published rule against the script's own order of events."""
+"""Probes held against slow loops: one sentence, one span, one probe, one update at a time.
+
+The published rule is held against the script's own order of events."""
 
 import collections, copy, itertools, os
 from pathlib import Path
@@ -141,7 +143,7 @@ def test_one_pass_over_each_different_sentence(series, tok, tasks):
 
 
 def fewest(sizes, room):
-    "Every cut into whole words, one by one: the smallest number of windows and, of these cuts, the smallest sum of squares."
+    "Every cut into whole words, one by one: the fewest windows and, of these cuts, the smallest sum of squares."
     for k in range(len(sizes)):
         fit = []
         for borders in itertools.combinations(range(1, len(sizes)), k):
@@ -236,7 +238,8 @@ def test_two_spans_equal_one_long_vector(vectors):
 
 
 def test_agrees_with_logistic_regression(vectors):
-    "The six commonest tags, weakly regularised, trained to the end on both sides (on the ten main axes of the vectors, where the end is near)."
+    """The six commonest tags, weakly regularised, trained to the end on both sides (on the ten main axes of the
+    vectors, where the end is near)."""
     from sklearn.linear_model import LogisticRegression
 
     table, rows, y, names = vectors
@@ -489,7 +492,7 @@ def test_f1_and_its_error():
 
 @pytest.mark.parametrize("metric", ["micro_f1", "f1"])
 def test_selectivity_is_paired(metric):
-    "Sentences drawn again and again, probe and control together: the error of the difference, less than of independent scores."
+    "Sentences drawn again and again, probe and control together: the error of their difference is the smaller."
     from sklearn.metrics import accuracy_score, f1_score
 
     rng = np.random.default_rng(1)
@@ -516,7 +519,8 @@ def test_selectivity_is_paired(metric):
 
 
 def test_the_last_batch_of_the_script():
-    "Against the extractor's way: batches of 32 sentences, each sorted by falling length, targets written in that order, read in batches."
+    """Against the extractor's way: batches of 32 sentences, each sorted by falling length, targets written in that
+    order, read in batches."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(3, 40, 150)
     per = rng.integers(0, 9, 150)
@@ -554,7 +558,7 @@ def test_control_task(tasks, tok):
 
 
 def test_control_task_counts_no_spelling(series, tok):
-    "Every other occurrence in capitals is the same input to a lower-cased model: all scores are the same, those of the control, too."
+    "Every other occurrence in capitals is the same to a lower-cased model: so are all scores, the control's, too."
     m, _ = series.load(4)
     words = np.array(sorted(w for w in tok.get_vocab() if w.isalpha() and len(w) > 2)[:30])
     drawn = words[np.random.default_rng(0).integers(0, 30, (40, 6))].tolist()

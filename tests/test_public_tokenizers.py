@@ -1,4 +1,5 @@
-"""Tokenizers that others made: words, windows, answers, bands and spans, held against the encoding of the running sentence."""
+"""Tokenizers that others made: words, windows, answers, bands and spans, held against the encoding of the running
+sentence."""
 
 from collections import Counter
 from pathlib import Path
