@@ -272,7 +272,8 @@ def test_a_chain_is_examined_and_tuned(run, profile, tmp_path):
 
 
 def test_change_points_of_known_curves():
-    "The change point is found where there is one, in noise of real curves' size, and before the fall; none is found where there is none."
+    """The change point is found where there is one, in noise of real curves' size, and before the fall; none is
+    found where there is none."""
     t = np.linspace(0, 10, 60)
     rng = np.random.default_rng(0)
     for leave in (2.0, 4.0, 7.0):
@@ -314,7 +315,8 @@ def test_committed_tables_are_those_of_the_committed_rows():
 
 
 def test_the_baseline_that_savings_are_read_against_is_drawn():
-    "English alone where it needs the fewest tokens stands in the curves' figure, also where another setting ends lower."
+    """English alone where it needs the fewest tokens stands in the curves' figure, also where another setting
+    ends lower."""
     every = nursery_curves(read_rows(ROOT / "papermill_runs/nursery/rows.csv"), size="2x128")
     fixed = savings(at_best(every), BELOW, alone=every)
     fewest = fewest_alone(every, fixed, "2x128")
@@ -355,7 +357,8 @@ def test_sizes_are_compared_in_settings_that_all_of_them_have():
 
 
 def test_no_interval_of_width_0():
-    "Seeds that are equal, or equal but for rounding, tell nothing of their spread; two seeds have Student's t with one degree of freedom."
+    """Seeds that are equal, or equal but for rounding, tell nothing of their spread; two seeds have Student's t
+    with one degree of freedom."""
     for seeds in ([0.0] * 3, [0.3, 0.1 + 0.2], [5.4] * 2):
         assert (
             np.isnan(difference(seeds, seeds)[1:]).all()
@@ -392,7 +395,8 @@ def overlap(who, values, stderr, task="STS-B", metric="spearman"):
     "value,stderr,above", [(0.0, 0.0, True), (0.05, 0.001, True), (0.08, 0.03, False), (0.6, 0.01, False)]
 )
 def test_a_score_is_marked_only_above_every_trivial_predictor(value, stderr, above):
-    "The error of the trivial predictor counts: .15 [.10, .20] lies above .08, but not above .08 with a standard error of .03."
+    """The error of the trivial predictor counts: .15 [.10, .20] lies above .08, but not above .08 with a standard
+    error of .03."""
     r = read_rows(ROOT / "papermill_runs/nursery/rows.csv")
     r = r[~r["group"].str.startswith("overlap")]
     said = task_scores(r, "roberta").set_index(["l1", "task"])
@@ -422,7 +426,8 @@ def test_a_score_is_marked_only_above_every_trivial_predictor(value, stderr, abo
 
 
 def test_what_english_makes_of_the_nursery_alone():
-    "The model at the border was fine-tuned in three seeds; it stands in the table as what it is, and its difference has an interval."
+    """The model at the border was fine-tuned in three seeds; it stands in the table as what it is, and its
+    difference has an interval."""
     r = read_rows(ROOT / "papermill_runs/nursery/rows.csv")
     c = task_changes(r, "roberta").set_index("task")
     c = c[c["start"] == "nesting-zipf:2M"]
