@@ -165,7 +165,7 @@ def gather(
     checksum = hashlib.sha256(ids.tobytes()).hexdigest()
     return IdCorpus(ids, offsets, dict(header, n_tokens=len(ids), n_lines=len(offsets) - 1, sha256=checksum))
 
-# %% ../../nbs/1_corpora/01_laws.ipynb #c005
+# %% ../../nbs/1_corpora/01_laws.ipynb #6ab729c2
 def shuffles(
     lengths,  # (k,) block lengths
     rng,  # Generator

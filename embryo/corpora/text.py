@@ -375,7 +375,7 @@ def read_counts(
         raise EmbryoError(f"{table}, line {n}: every count is 0; expected how often each piece occurs")
     return c
 
-# %% ../../nbs/1_corpora/06_text.ipynb #c017
+# %% ../../nbs/1_corpora/06_text.ipynb #664def85
 def manifest_number(
     d,  # Part of the manifest, a dictionary if all is well
     key: str,

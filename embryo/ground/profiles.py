@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SECTIONS', 'TEXTS', 'PARTED', 'KIND_NAMES', 'repo_root', 'profiles', 'check_section', 'read_profile', 'is_kind',
-           'settings', 'line_of', 'fault_of', 'load_function', 'check_run', 'check_many', 'steps_every', 'steps_log',
-           'steps_of_pairs', 'steps_of_dict', 'checkpoint_steps']
+           'settings', 'line_of', 'fault_of', 'load_function', 'check_run', 'check_many', 'steps_log', 'steps_of_pairs',
+           'steps_of_dict', 'checkpoint_steps']
 
 # %% ../../nbs/0_ground/04_profiles.ipynb #c002
 import os
@@ -186,13 +186,11 @@ def check_many(
         )
 
 # %% ../../nbs/0_ground/04_profiles.ipynb #295aa739
-def steps_every(n: int, steps: int) -> range:
-    "Every n updates."
-    return range(n, steps, n)
-
-
-def steps_log(k: int, steps: int) -> list:
-    "k updates, evenly spaced in the logarithm."
+def steps_log(
+    k: int,  # How many
+    steps: int,  # Length of the run
+) -> list:  # At most k, since they are rounded
+    "Updates that are evenly spaced in the logarithm."
     return np.unique(np.geomspace(1, max(1, steps), k).round().astype(int)).tolist()
 
 # %% ../../nbs/0_ground/04_profiles.ipynb #acef7028
@@ -237,7 +235,7 @@ def checkpoint_steps(
     out = None
     if type(plan) is int and plan >= 1:
         check_many(plan, steps // plan, steps)
-        out = steps_every(plan, steps)
+        out = range(plan, steps, plan)
     elif isinstance(plan, dict):
         out = steps_of_dict(plan, steps)
     elif isinstance(plan, (list, tuple)):
