@@ -19,6 +19,7 @@ from embryo.results.p1.orders import (
     table_frequency,
     table_selectivity,
 )
+from embryo.results.p1 import attention  # noqa: F401 - whose figures are declared by that
 from embryo.results.p1.knowledge import knowledge_data
 from embryo.results.p1.tables import table2, table4, table5, table6, table7
 from embryo.results.p1.tasks import average_data, glue_data, plot_average, plot_tasks, read_public, step_scores
