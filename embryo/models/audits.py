@@ -167,6 +167,22 @@ def audit_run(
 DATA = ("wiki_en", "books_en", "glue", "squad2", "lama", "probing_gum", "probing_ewt", "probing_ontonotes")
 
 
+def _kind_of_folder(inside) -> str:
+    "What a folder is, as the names of the files in it tell; empty: something that may hold such things."
+    names = {x.name for x in inside}
+    numbered = (x for x in inside if x.is_dir() and re.search(r"\d[kK]?$", x.name))
+    signs = (
+        ("ids", names & {"header.json", "ids.bin", "offsets.bin"}),
+        ("series", "series.json" in names),
+        ("data", "MANIFEST.json" in names or names & set(DATA)),
+        ("run", names & {"run.json", "rows.parquet"}),
+        ("series", any((x / "config.json").is_file() for x in numbered)),
+        ("checkpoint", "config.json" in names),
+        ("tokenizer", names & {"tokenizer.json", "tokenizer_config.json"}),
+    )
+    return next((kind for kind, sign in signs if sign), "")
+
+
 def things(
     path,  # File or folder
 ) -> list:  # (kind, path): series, ids, data, tokenizer, rows, run
@@ -175,24 +191,12 @@ def things(
     if not p.is_dir():
         return [("rows", p)] if p.suffix in (".parquet", ".csv") and p.is_file() else []
     inside = sorted(p.iterdir())
-    names = {x.name for x in inside}
-    if names & {"header.json", "ids.bin", "offsets.bin"}:
-        return [("ids", p)]
-    if "series.json" in names:
-        return [("series", p)]
-    if "MANIFEST.json" in names or names & set(DATA):
-        return [("data", p)]
-    if names & {"run.json", "rows.parquet"}:
-        return [("run", p)]
-    if any(x.is_dir() and re.search(r"\d[kK]?$", x.name) and (x / "config.json").is_file() for x in inside):
-        return [("series", p)]
-    if "config.json" in names:
-        return [("checkpoint", p)]
-    if names & {"tokenizer.json", "tokenizer_config.json"}:
-        return [("tokenizer", p)]
-    return [t for x in inside if x.is_dir() and not x.name.startswith(".") for t in things(x)] + [
-        ("rows", x) for x in inside if x.name == "rows.csv"
-    ]
+    kind = _kind_of_folder(inside)
+    if kind:
+        return [(kind, p)]
+    folders = [x for x in inside if x.is_dir() and not x.name.startswith(".")]
+    deeper = [found for x in folders for found in things(x)]
+    return deeper + [("rows", x) for x in inside if x.name == "rows.csv"]
 
 # %% ../../nbs/2_models/07_audits.ipynb #c016
 def audit_checkpoint(
@@ -262,7 +266,7 @@ def embryo_audit(
     ),
     out: str = "",  # Findings as .csv
 ):
-    "Look for damage, swapped, foreign and missing steps, and all that makes numbers wrong. Leaves with 1 if there are faults."
+    "Look for damage, swapped, foreign and missing steps, and whatever falsifies. Leaves with 1 if there are faults."
     n = 0
     table = []
     for w in what:
