@@ -7,11 +7,18 @@ numpy.random.choice line by line); and peak memory against corpus size.
 --millions: tokens of the larger corpus whose making is measured for memory; the smaller has a tenth.
 """
 
-import argparse, random, statistics, subprocess, sys, time
+import argparse
+import random
+import statistics
+import subprocess
+import sys
+import time
+
 import numpy as np
+
+from embryo.corpora.flat import flat, shuffle
 from embryo.corpora.laws import bigram, bigram_chain, check_law, unstructured
 from embryo.corpora.nesting import nesting
-from embryo.corpora.flat import flat, shuffle
 from embryo.corpora.tokens import N_SPECIALS
 
 a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

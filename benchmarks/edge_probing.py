@@ -19,7 +19,14 @@ same.
 Without --data the sentences are those of a micro world, made first. Dev and test have a quarter of --sentences each.
 """
 
-import argparse, collections, contextlib, os, pickle, resource, tempfile, time
+import argparse
+import collections
+import contextlib
+import os
+import pickle
+import resource
+import tempfile
+import time
 from pathlib import Path
 
 a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -48,14 +55,17 @@ if a.quick:
     a.every = 20
     a.plain_layers = a.plain_layers or 1
 os.environ["OMP_NUM_THREADS"] = str(a.threads)
-import numpy as np, torch, transformers
+import numpy as np
+import torch
+import transformers
+
+from embryo.corpora.tokens import train_tokenizer
 from embryo.evaluation.probing import probe as module
 from embryo.evaluation.probing.probe import probe
-from embryo.evaluation.probing.targets import ProbeConfig, SPLITS, read_tasks
+from embryo.evaluation.probing.targets import SPLITS, ProbeConfig, read_tasks
 from embryo.ground.machine import device, provenance
 from embryo.micro.world import write_world
 from embryo.models.models import build
-from embryo.corpora.tokens import train_tokenizer
 
 torch.set_num_threads(a.threads)
 

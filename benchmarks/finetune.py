@@ -14,7 +14,12 @@ the dev set.
 Without --data the tasks are those of a small micro world, made first.
 """
 
-import argparse, os, statistics, tempfile, time, warnings
+import argparse
+import os
+import statistics
+import tempfile
+import time
+import warnings
 from pathlib import Path
 
 a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -36,16 +41,20 @@ for k, v in dict(
     a.add_argument(f"--{k}", type=type(v), default=v)
 a = a.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(a.threads)
-import datasets, numpy as np, torch, transformers
-from embryo.ground.machine import device, has_bf16, provenance
+import datasets
+import numpy as np
+import torch
+import transformers
+
+from embryo.corpora.tokens import train_tokenizer
+from embryo.evaluation.tasks.batches import encode, length_batches, padding_share
+from embryo.evaluation.tasks.finetune import finetune
 from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.scores import score_rows
 from embryo.evaluation.tasks.settings import FinetuneConfig, plan
-from embryo.evaluation.tasks.batches import encode, length_batches, padding_share
-from embryo.evaluation.tasks.finetune import finetune
+from embryo.ground.machine import device, has_bf16, provenance
 from embryo.micro.world import write_world
 from embryo.models.models import build
-from embryo.corpora.tokens import train_tokenizer
 
 torch.set_num_threads(a.threads)
 transformers.logging.set_verbosity_error()

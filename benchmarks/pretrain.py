@@ -7,7 +7,12 @@ tokens/s and the ratio pair by pair.
             [--length 128] [--threads 1]
 """
 
-import argparse, os, statistics, tempfile, time, warnings
+import argparse
+import os
+import statistics
+import tempfile
+import time
+import warnings
 from pathlib import Path
 
 a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -15,15 +20,18 @@ for k, v in dict(rounds=3, steps=8, layers=4, hidden=128, vocab=8000, batch=32, 
     a.add_argument(f"--{k}", type=int, default=v)
 a = a.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(a.threads)
-import numpy as np, torch, transformers
+import numpy as np
+import torch
+import transformers
 from datasets import Dataset
+
 from embryo.corpora.laws import check_law, unstructured
+from embryo.corpora.tokens import SPECIALS
 from embryo.ground.machine import has_bf16, provenance
 from embryo.models.models import build
-from embryo.pretraining.settings import PretrainConfig
 from embryo.pretraining.batches import examples
 from embryo.pretraining.loop import pretrain
-from embryo.corpora.tokens import SPECIALS
+from embryo.pretraining.settings import PretrainConfig
 
 torch.set_num_threads(a.threads)
 transformers.logging.set_verbosity_error()

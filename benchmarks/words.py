@@ -15,7 +15,14 @@ Without --data the sentences are those of a small micro world, made first; the m
 batches, so that some words are right and others are not.
 """
 
-import argparse, os, resource, statistics, subprocess, sys, tempfile, time
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -32,14 +39,17 @@ if a.quick:
     a.rounds = 1
     a.steps = min(a.steps, 30)
 os.environ["OMP_NUM_THREADS"] = str(a.threads)
-import numpy as np, torch, transformers
+import numpy as np
+import torch
+import transformers
+
+from embryo.corpora.tokens import train_tokenizer
+from embryo.evaluation.annotations.folders import read
 from embryo.evaluation.words.windows import lay_out, position_limit
 from embryo.evaluation.words.words import mask_predict, reconstruct, word_hits
-from embryo.evaluation.annotations.folders import read
 from embryo.ground.machine import device, has_bf16, provenance
 from embryo.micro.world import jsonl, write_world
 from embryo.models.models import build
-from embryo.corpora.tokens import train_tokenizer
 
 torch.set_num_threads(a.threads)
 transformers.logging.set_verbosity_error()

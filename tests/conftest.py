@@ -1,7 +1,10 @@
-import os, subprocess, sys
+import os
+import subprocess
+import sys
 from pathlib import Path
-import pytest
+
 import crash
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent

@@ -8,8 +8,16 @@ touched. In each try the stage has a drawn share of the space that it needs; aft
 read-only; then there is room.
 """
 
-import argparse, os, random, shutil, signal, subprocess, sys, tempfile, time
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
 from pathlib import Path
+
 import crash
 
 

@@ -1,14 +1,19 @@
 """Annotations: CoNLL-2012 against expectations written by hand, the micro world there and back, folders, and what
 is refused."""
 
-import gzip, json, random, re
+import gzip
+import json
+import random
+import re
 from pathlib import Path
+
 import pytest
-from embryo.evaluation.annotations.sentences import tree_spans
+from test_real_data import DATA
+
 from embryo.evaluation.annotations.conll import column_spans, conll_mentions
 from embryo.evaluation.annotations.folders import read, read_folder, read_split
+from embryo.evaluation.annotations.sentences import tree_spans
 from embryo.ground.errors import EmbryoError
-from test_real_data import DATA
 
 # One document of two sentences, one without a parse, as the shared task writes them. Made by hand.
 HAND = """\

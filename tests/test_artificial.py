@@ -1,13 +1,16 @@
 """Artificial languages against slow plain Python that shares nothing with them: the same law, the same structure, the
 same floors."""
 
-import bisect, itertools, math, random
+import bisect
+import itertools
+import math
+import random
 from collections import Counter
+
 import numpy as np
 import pytest
-from embryo.corpora.laws import CHUNK, alias_table, bigram, bigram_chain, restrict_law, unstructured
-from embryo.corpora.floors import chain_floor, iid_floor, lengths_by_position, pair_floor
-from embryo.corpora.nesting import match, nesting, nesting_statistics, parentheses
+
+from embryo.corpora.artificial import floor, run_weight, shuffle_floor
 from embryo.corpora.flat import (
     flat,
     flat_floor,
@@ -17,10 +20,12 @@ from embryo.corpora.flat import (
     tiled_weight,
     whole_line_floor,
 )
-from embryo.corpora.artificial import floor, run_weight, shuffle_floor
+from embryo.corpora.floors import chain_floor, iid_floor, lengths_by_position, pair_floor
+from embryo.corpora.laws import CHUNK, alias_table, bigram, bigram_chain, restrict_law, unstructured
+from embryo.corpora.nesting import match, nesting, nesting_statistics, parentheses
+from embryo.corpora.tokens import N_SPECIALS, IdCorpus, open_ids
 from embryo.ground.errors import EmbryoError
 from embryo.ground.seeds import rng_for
-from embryo.corpora.tokens import N_SPECIALS, IdCorpus, open_ids
 
 # ---- plain generators: one token after the other, from the description of the language ----
 

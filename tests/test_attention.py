@@ -2,8 +2,14 @@
 
 import itertools
 from pathlib import Path
-import numpy as np, pytest, torch, transformers
+
+import numpy as np
+import pytest
+import torch
+import transformers
 from PIL import Image
+
+from embryo.corpora.tokens import open_tokenizer
 from embryo.evaluation.attention import (
     METRICS,
     NEAR,
@@ -16,11 +22,10 @@ from embryo.evaluation.attention import (
     save_gif,
     write_maps,
 )
-from embryo.results.p1.attention import PLACES, head_frames, map_data, onset, plot_maps, plot_near, with_near
 from embryo.ground.errors import EmbryoError
 from embryo.ground.rows import COLUMNS, read_rows, write_rows
 from embryo.models.given import open_series
-from embryo.corpora.tokens import open_tokenizer
+from embryo.results.p1.attention import PLACES, head_frames, map_data, onset, plot_maps, plot_near, with_near
 
 
 @pytest.fixture(scope="module")
@@ -211,8 +216,8 @@ def test_a_head_that_turns_from_itself_to_the_next_stays_near():
 
 
 def test_onset_orders_layers_and_widens_with_seeds():
+
     from embryo.ground.rows import row_frame
-    import pandas as pd
 
     ramp = lambda layer, turn, seed: [
         dict(layer=layer, step=s, seed=seed, value=0.1 + 0.3 * (s >= turn), stderr=0.001, group="all")

@@ -1,29 +1,38 @@
 """The audit finds what was planted, and what is read is refused before it is used. pytest -s prints the matrix."""
 
-import json, os, random, shutil, subprocess, sys
+import json
+import random
+import shutil
+import subprocess
+import sys
 from collections import defaultdict
 from contextlib import nullcontext
 from pathlib import Path
-import numpy as np, pandas as pd, pytest, torch
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 # a stand-in for the hub
-from test_objectives import checkpoint, hub
-from embryo.models.paths import explain, path_shape, read_step
-from embryo.models.audit import audit_series, state_damage
-from embryo.models.audits import audit, audit_data, audit_ids, audit_rows, audit_run, embryo_audit
+from test_objectives import checkpoint
+
+from embryo.corpora.l1s import make
+from embryo.corpora.tokens import open_ids, open_tokenizer, train_tokenizer
+from embryo.ground.data import damaged
 from embryo.ground.errors import EmbryoError
 from embryo.ground.files import read_json, write_json
+from embryo.ground.rows import read_rows, row_frame, write_rows
 from embryo.ground.seeds import sha256
-from embryo.ground.data import damaged, read_manifest
-from embryo.corpora.l1s import make
+from embryo.models.audit import audit_series, state_damage
+from embryo.models.audits import audit, audit_data, audit_ids, audit_run, embryo_audit
+from embryo.models.given import open_series
+from embryo.models.paths import explain, path_shape, read_step
+from embryo.models.series import step_damage
+from embryo.models.states import read_state
 from embryo.pretraining.chains import chain_run
 from embryo.pretraining.runs import pretrain_run
-from embryo.ground.rows import read_rows, row_frame, write_rows
-from embryo.models.series import step_damage
-from embryo.models.given import open_series
-from embryo.models.states import read_state
-from embryo.corpora.tokens import open_ids, open_tokenizer, train_tokenizer
 
 # (thing, fault): planted, found, refused before use
 MATRIX = defaultdict(lambda: [0, 0, 0])

@@ -1,8 +1,11 @@
 """Bad input: one sentence that names the file and what would be accepted, exit code 2, never a traceback."""
 
-import gzip, shutil
+import gzip
+import shutil
 from pathlib import Path
+
 import pytest
+
 from embryo.ground.errors import EmbryoError
 
 
@@ -141,7 +144,9 @@ def test_vocabulary_that_does_not_match(run, tmp_path, lab):
 
 def test_full_disk(tmp_path, lab, monkeypatch):
     "Nothing half-written is taken for done when a write fails for want of space."
-    import errno, os
+    import errno
+    import os
+
     from embryo.ground.files import atomic
     from embryo.pretraining.runs import pretrain_run
 

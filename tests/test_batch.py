@@ -7,9 +7,11 @@ import shutil
 import signal
 import subprocess
 import time
+
 import crash
 import pytest
 from conftest import BIN
+
 from embryo.batch.cost import STARTUP_S, cost
 from embryo.batch.graph.results import checkpoint_nodes, collect, pick_steps
 from embryo.batch.graph.series import corpus_nodes, saved_steps, series_nodes

@@ -1,21 +1,27 @@
 """An L1 of one's own, as a file and as a function, from a profile to a row of table 1; what cannot be one, in one
 sentence; which files make a corpus; and two properties of L1s against what is known of them."""
 
-import gzip, json, os, shutil
+import gzip
+import json
+import os
+import shutil
 from pathlib import Path
-import numpy as np, pandas as pd
+
+import numpy as np
+import pandas as pd
 import pytest
 from conftest import TINY
 from test_bad_input import refused
+
+from embryo.batch.plan import Plan
+from embryo.corpora.artificial import floor
+from embryo.corpora.l1s import english_tokenizer, make
 from embryo.corpora.laws import unstructured
 from embryo.corpora.nesting import nesting, nesting_statistics
-from embryo.corpora.artificial import floor
-from embryo.batch.plan import Plan
+from embryo.corpora.text import text_files
+from embryo.corpora.tokens import N_SPECIALS, open_ids, open_tokenizer
 from embryo.ground.errors import EmbryoError
 from embryo.ground.profiles import read_profile
-from embryo.corpora.text import text_files
-from embryo.corpora.l1s import english_tokenizer, make
-from embryo.corpora.tokens import N_SPECIALS, open_ids, open_tokenizer
 
 PALINDROMES = """
 import math
@@ -495,9 +501,9 @@ def test_training_on_uniform_ends_at_the_floor(tmp_path):
     """Within 0.02 nats of the exact floor, of which 0.003 are the standard error of 57,000 held-out positions; and not
     below it."""
     from embryo.models.models import build
-    from embryo.pretraining.settings import PretrainConfig
     from embryo.pretraining.loop import pretrain
     from embryo.pretraining.runs import verdict
+    from embryo.pretraining.settings import PretrainConfig
 
     V = 20
     batch = 64

@@ -5,8 +5,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-import pytest
+
 import crash
+import pytest
 
 HERE = Path(__file__).resolve().parent
 # the whole batch is killed in test_batch.py

@@ -4,7 +4,14 @@ A difference here means that another machine (or a library that changed its mind
 `python tests/test_determinism.py` prints the table anew, for a change that is meant.
 """
 
-import gzip, hashlib, json, lzma, os, subprocess, sys, tempfile
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 GOLDEN = {
@@ -51,8 +58,8 @@ def made(root):
     "{what: hash} of everything that a seed decides before training."
     from embryo.corpora.l1s import ARTIFICIAL, english_tokenizer, make
     from embryo.micro.world import write_world
-    from embryo.pretraining.settings import PretrainConfig
     from embryo.pretraining.batches import piece_marks, training_batch
+    from embryo.pretraining.settings import PretrainConfig
 
     root = Path(root)
     w = write_world(

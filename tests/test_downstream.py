@@ -2,15 +2,20 @@
 
 import gzip
 from pathlib import Path
-import numpy as np, pandas as pd, pytest, torch
-from embryo.ground.errors import EmbryoError
-from embryo.evaluation.tasks.tasks import TASKS
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from embryo.corpora.tokens import train_tokenizer
+from embryo.evaluation.tasks.finetune import encode, finetune, load_body, new_classifier, predict
 from embryo.evaluation.tasks.reading import as_task, find_task, read_task
 from embryo.evaluation.tasks.scores import glue_metric, score_rows
+from embryo.evaluation.tasks.tasks import TASKS
 from embryo.evaluation.tasks.trivial import PAPER, FinetuneConfig, trivial_rows
-from embryo.evaluation.tasks.finetune import encode, finetune, load_body, new_classifier, predict
+from embryo.ground.errors import EmbryoError
 from embryo.models.models import build
-from embryo.corpora.tokens import train_tokenizer
 
 
 def folder(root, name, header, train, dev, toml="", suffix=".tsv"):

@@ -1,16 +1,31 @@
 """Figures of the first paper: what they do to rows, against slow references; rows with holes; frequency bands."""
 
-from collections import Counter
 import json
 import os
 import re
+from collections import Counter
+
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt, numpy as np, pandas as pd, pytest
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from embryo.evaluation.squad.squad import TASK as SQUAD
+from embryo.evaluation.tasks.finetune import AFTER_INTERMEDIATE
+from embryo.ground.errors import EmbryoError
+from embryo.ground.printed import P2_TASKS
+from embryo.ground.profiles import profiles, read_profile, repo_root
+from embryo.ground.rows import row_frame
+from embryo.results.curves import POS_ORDER
+from embryo.results.figures import caption, figures_of, save_figure
+from embryo.results.levels import MAIN
+from embryo.results.p1 import attention  # noqa: F401 - whose figures are declared by that
+from embryo.results.p1.knowledge import knowledge_data
 from embryo.results.p1.layers import layer_data, plot_probes, probe_data
 from embryo.results.p1.losses import GLUE, P1_FORMS, PROBES, layer_at, parts_data, smooth
-from embryo.results.p1.words import FORM_ORDER, group_order, plot_words, word_data
 from embryo.results.p1.orders import (
     frequency_data,
     glue_beside,
@@ -19,19 +34,9 @@ from embryo.results.p1.orders import (
     table_frequency,
     table_selectivity,
 )
-from embryo.results.p1 import attention  # noqa: F401 - whose figures are declared by that
-from embryo.results.p1.knowledge import knowledge_data
 from embryo.results.p1.tables import table2, table4, table5, table6, table7
 from embryo.results.p1.tasks import average_data, glue_data, plot_average, plot_tasks, read_public, step_scores
-from embryo.evaluation.squad.squad import TASK as SQUAD
-from embryo.evaluation.tasks.finetune import AFTER_INTERMEDIATE
-from embryo.ground.printed import P2_TASKS
-from embryo.ground.errors import EmbryoError
-from embryo.ground.profiles import profiles, read_profile, repo_root
-from embryo.results.figures import caption, figures_of, save_figure
-from embryo.results.curves import POS_ORDER
-from embryo.results.levels import MAIN
-from embryo.ground.rows import row_frame
+from embryo.results.p1.words import FORM_ORDER, group_order, plot_words, word_data
 
 STEPS = (0, 100, 300, 1000)
 NEED = ("p1_fig1a", "p1_fig1b", "p1_fig6", "p1_fig14", "p1_history")  # refuse rows without theirs
@@ -817,9 +822,9 @@ def test_frequency_of_forms():
 
 @pytest.fixture(scope="module")
 def checkpoint(lab):
+    from embryo.corpora.tokens import open_ids
     from embryo.evaluation.annotations.folders import read
     from embryo.models.given import open_series
-    from embryo.corpora.tokens import open_ids
 
     s = open_series(lab["series"] + "/albert-english-s0")
     return (

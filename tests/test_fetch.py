@@ -1,20 +1,32 @@
 """embryo_fetch against a hub on this machine: the layout, what a kill leaves, what the network and the hub can do to
 it."""
 
-import gzip, json, os, re, shutil, signal, subprocess, sys, zipfile
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
-import pyarrow as pa, pyarrow.parquet as pq, pytest
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from embryo.corpora.fetching.fetch import fetch
+from embryo.corpora.fetching.hub import Hub, Source, local_hub
+from embryo.corpora.fetching.tasks import GLUE
+from embryo.corpora.fetching.text import articles
+from embryo.corpora.text import read_documents, text_files
 from embryo.evaluation.annotations.folders import read_folder
+from embryo.evaluation.tasks.reading import read_task
+from embryo.evaluation.tasks.tasks import TASKS
 from embryo.ground.errors import EmbryoError
 from embryo.ground.files import read_json
 from embryo.ground.seeds import sha256
-from embryo.corpora.text import read_documents, text_files
-from embryo.evaluation.tasks.tasks import TASKS
-from embryo.evaluation.tasks.reading import read_task
-from embryo.corpora.fetching.hub import Hub, local_hub, Source
-from embryo.corpora.fetching.tasks import GLUE
-from embryo.corpora.fetching.text import articles
-from embryo.corpora.fetching.fetch import fetch
 
 SMALL = dict(what="glue/RTE,wiki_en", wiki_mb=0.06, part_mb=0.01, progress=False)
 

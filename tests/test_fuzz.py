@@ -7,28 +7,51 @@ written down: those that failed once are in KNOWN. What is read is compared with
 written here.
 """
 
-import copy, csv, functools, gzip, io, itertools, json, lzma, math, os, re, resource
-import shutil, signal, tempfile, threading, time, tomllib, traceback
+import copy
+import csv
+import functools
+import gzip
+import io
+import itertools
+import json
+import lzma
+import math
+import os
+import re
+import resource
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import tomllib
+import traceback
 from collections import Counter
 from pathlib import Path
-import numpy as np, pandas as pd, pytest
+
+import numpy as np
+import pandas as pd
+import pytest
 from conftest import TINY
-from hypothesis import HealthCheck, given, seed, settings, strategies as st
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
 from embryo.corpora.l1s import make, text_bounds, unigram_law
 from embryo.corpora.text import read_documents, read_programs, read_sequences
 from embryo.corpora.tokens import open_ids, pack_ids, train_tokenizer
-from embryo.evaluation.annotations.folders import read as the_read, read_split
+from embryo.evaluation.annotations.folders import read as the_read
+from embryo.evaluation.annotations.folders import read_split
 from embryo.evaluation.knowledge.facts import read_history
 from embryo.evaluation.knowledge.lama import read_lama
 from embryo.evaluation.squad.squad import read_squad
 from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.tasks import TASKS
 from embryo.ground.data import read_manifest
+from embryo.ground.errors import EmbryoError
 from embryo.ground.files import sealed
 from embryo.ground.profiles import read_profile as the_read_profile
 from embryo.ground.rows import COLUMNS, read_rows, row_frame, write_rows
 from embryo.models.given import open_series
-from embryo.ground.errors import EmbryoError
 
 # for one file; growth of the peak over all files of a format
 SECONDS = 5

@@ -1,13 +1,17 @@
 """Series that others made: a folder, a list in braces, one line in a profile; everything runs on them."""
 
 import shutil
-import pandas as pd, pytest, torch
 from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
 from embryo.batch.plan import Plan
-from embryo.ground.errors import EmbryoError
-from embryo.models.models import build
-from embryo.models.given import open_series
 from embryo.corpora.tokens import open_tokenizer
+from embryo.ground.errors import EmbryoError
+from embryo.models.given import open_series
+from embryo.models.models import build
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,27 @@
 """What a checkpoint knows: `ask` against a slow reference, the folder of facts, verdicts on curves."""
 
-import gzip, json, lzma, os
+import gzip
+import json
+import lzma
+import os
 from fractions import Fraction
 from pathlib import Path
-import numpy as np, pandas as pd, pytest, torch
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from embryo.corpora.tokens import train_tokenizer
+from embryo.evaluation.knowledge.facts import CANDIDATES, ask, fact_hits, history_rows, read_history, with_history
+from embryo.evaluation.knowledge.lama import casing, read_lama, single_pieces
+from embryo.evaluation.knowledge.verdicts import complete, complete_rows, examples, verdicts
 from embryo.ground.errors import EmbryoError
 from embryo.ground.printed import RELATIONS
-from embryo.micro.facts.facts import FACTS, PHRASES, FactBook, lama_files, state
-from embryo.micro.english.sentences import text_of
-from embryo.evaluation.knowledge.lama import casing, read_lama, single_pieces
-from embryo.evaluation.knowledge.facts import CANDIDATES, ask, fact_hits, history_rows, read_history, with_history
-from embryo.evaluation.knowledge.verdicts import complete, complete_rows, examples, verdicts
-from embryo.models.models import build, mlm_head
 from embryo.ground.rows import row_frame, write_rows
-from embryo.corpora.tokens import train_tokenizer
+from embryo.micro.english.sentences import text_of
+from embryo.micro.facts.facts import FACTS, PHRASES, FactBook, lama_files, state
+from embryo.models.models import build, mlm_head
 
 DATA = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")
 NET = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.5)

@@ -1,20 +1,28 @@
 """The micro world over thousands of sentences, and through the project's own readers."""
 
-import gzip, hashlib, json, lzma, os, re, subprocess, sys
-from collections import Counter
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
+
 import pytest
+
 from embryo.evaluation.annotations.folders import read
-from embryo.ground.data import read_lines
-from embryo.evaluation.tasks.tasks import TASKS
 from embryo.evaluation.tasks.reading import read_task
-from embryo.micro.facts.facts import FACTS, PHRASES, FactBook, state
-from embryo.micro.english.lexicon import Dice
-from embryo.micro.english.documents import leaves, spans
-from embryo.micro.english.nouns import PRONOUNS
+from embryo.evaluation.tasks.tasks import TASKS
+from embryo.ground.data import read_lines
+from embryo.micro.english.annotations import annotate, mentions, roles
 from embryo.micro.english.clauses import REFLEXIVE
+from embryo.micro.english.documents import leaves
+from embryo.micro.english.lexicon import Dice
+from embryo.micro.english.nouns import PRONOUNS
 from embryo.micro.english.sentences import document, text_of
-from embryo.micro.english.annotations import annotate, chains, mentions, roles
+from embryo.micro.facts.facts import FACTS, PHRASES, FactBook, state
 from embryo.micro.world import treebank, write_world
 
 REAL = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")

@@ -1,16 +1,29 @@
 """Chains of L1s: borders, budgets, what chains share, and what the batch makes of a line in a profile."""
 
-import re, shutil, tomllib
+import re
+import shutil
+import tomllib
 from dataclasses import replace
-import numpy as np, pandas as pd, pytest
+
 import crash
+import numpy as np
+import pandas as pd
+import pytest
 from conftest import ROOT
 from safetensors.torch import load_file
-from embryo.corpora.laws import unstructured
+
 from embryo.batch.plan import Plan
+from embryo.corpora.laws import unstructured
 from embryo.ground.errors import EmbryoError
+from embryo.ground.rows import read_rows, row_frame
+from embryo.models.given import open_series
 from embryo.models.models import build
+from embryo.pretraining.batches import training_batch
+from embryo.pretraining.loop import Stage, pretrain, pretrain_stages
+from embryo.pretraining.settings import PretrainConfig
 from embryo.results.nursery.curves import at_best, best_settings, half_width, nursery_curves
+from embryo.results.nursery.drawings import FEWEST, beside_fewest, fewest_alone, mean_curves, plot_nursery
+from embryo.results.nursery.growth import in_shared_settings
 from embryo.results.nursery.plateau import leaves_plateau, plateau_rows
 from embryo.results.nursery.savings import (
     BELOW,
@@ -20,15 +33,8 @@ from embryo.results.nursery.savings import (
     savings,
     tokens_to,
 )
-from embryo.results.nursery.drawings import FEWEST, beside_fewest, fewest_alone, mean_curves, plot_nursery
 from embryo.results.nursery.tables import table_end, table_savings
-from embryo.results.nursery.growth import in_shared_settings
 from embryo.results.nursery.tasks import table_tasks, task_changes, task_scores, trivial_seeds
-from embryo.pretraining.settings import PretrainConfig
-from embryo.pretraining.batches import training_batch
-from embryo.pretraining.loop import pretrain, pretrain_stages, Stage
-from embryo.ground.rows import read_rows, row_frame
-from embryo.models.given import open_series
 
 SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
 VARIANTS = """

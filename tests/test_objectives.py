@@ -1,10 +1,17 @@
 """Four families and their objectives: batches against slow references, losses against transformers' own, resuming to the bit, series of others."""
 
-import hashlib, itertools, json, re, threading
+import hashlib
+import itertools
+import json
+import re
+import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
-import numpy as np, pytest, torch
+
+import numpy as np
+import pytest
+import torch
 from safetensors.torch import load_file
 from transformers import (
     AlbertForPreTraining,
@@ -16,12 +23,14 @@ from transformers import (
     ElectraForMaskedLM,
     ElectraForPreTraining,
 )
+
+from embryo.corpora.tokens import IdCorpus, open_tokenizer
 from embryo.ground.errors import EmbryoError
-from embryo.ground.seeds import rng_for
 from embryo.ground.profiles import read_profile
-from embryo.models.models import build, Electra, mlm_head
+from embryo.ground.seeds import rng_for, seed_for
 from embryo.models.cost import PAPER
-from embryo.pretraining.settings import Lamb, longest, lr_at, make_optimizer, PretrainConfig
+from embryo.models.given import open_series
+from embryo.models.models import Electra, build, mlm_head
 from embryo.pretraining.batches import (
     REACH,
     chosen_words,
@@ -37,12 +46,10 @@ from embryo.pretraining.batches import (
     selected,
     training_batch,
 )
+from embryo.pretraining.loop import Stage, pretrain, pretrain_stages
 from embryo.pretraining.objectives import OBJECTIVES, Batch, objective_loss
-from embryo.pretraining.loop import pretrain, pretrain_stages, Stage
 from embryo.pretraining.runs import loss_rows, pretrain_run, run_config
-from embryo.ground.seeds import seed_for
-from embryo.models.given import open_series
-from embryo.corpora.tokens import IdCorpus, open_tokenizer
+from embryo.pretraining.settings import Lamb, PretrainConfig, longest, lr_at, make_optimizer
 
 TINY = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
 FAMILY = {"mlm": "roberta", "mlm+sop": "albert", "mlm+nsp": "bert", "rtd": "electra"}

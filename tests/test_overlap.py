@@ -1,17 +1,27 @@
 """Overlap of words as a trivial predictor: features and rules, whose examples it sees, and adding it to older rows."""
 
-import gzip, json, os, shutil, subprocess, sys
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-import numpy as np, pandas as pd, pytest
-from sklearn.feature_extraction.text import CountVectorizer
+
 import crash
+import numpy as np
+import pandas as pd
+import pytest
 from conftest import ROOT
-from embryo.evaluation.tasks.finetune import encode as the_encode, finetune
-from embryo.evaluation.tasks import finetune as finetuning, trivial
+from sklearn.feature_extraction.text import CountVectorizer
+
+from embryo.evaluation.tasks import finetune as finetuning
+from embryo.evaluation.tasks import trivial
+from embryo.evaluation.tasks.finetune import encode as the_encode
+from embryo.evaluation.tasks.finetune import finetune
 from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.tasks import TASKS
 from embryo.evaluation.tasks.trivial import FinetuneConfig, drawn, overlap_features, trivial_rows, word_weights, words
-from embryo.ground.errors import EmbryoError
 from embryo.ground.rows import read_rows, row_frame, write_rows
 
 BOTH = {"overlap-1", "overlap-7"}

@@ -1,7 +1,9 @@
 "An evaluator of the reader's own: about ten lines in a file outside the package, and its rows come out of `examine`."
 
 from pathlib import Path
+
 import pytest
+
 from embryo.evaluation.annotations.folders import read
 from embryo.evaluation.evaluators import EVALUATORS, Asked, evaluator, examine, find_evaluator, load_checkpoint
 from embryo.ground.errors import EmbryoError

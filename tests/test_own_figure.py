@@ -4,10 +4,11 @@ import pandas as pd
 import pytest
 from execnb.nbio import read_nb
 from execnb.shell import CaptureShell
+
 from embryo.ground.errors import EmbryoError
 from embryo.ground.profiles import repo_root
 from embryo.ground.rows import row_frame
-from embryo.results.figures import draw_own, figure, figures_of, FIGURES
+from embryo.results.figures import FIGURES, draw_own, figure, figures_of
 
 MINE = """
 import matplotlib.pyplot as plt

@@ -1,8 +1,9 @@
 """The reader's own L1, evaluator, objective and figure, ten lines each in one file, in a profile of the batch."""
 
+import crash
 import pandas as pd
 import pytest
-import crash
+
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
 from embryo.ground.errors import EmbryoError

@@ -3,9 +3,13 @@
 EMBRYO_PRINTED=/path/to/csv pytest tests/test_printed.py
 """
 
-import csv, hashlib, os
+import csv
+import hashlib
+import os
 from pathlib import Path
+
 import pytest
+
 from embryo.ground.printed import PRINTED, printed_table
 
 COPIES = Path(os.environ.get("EMBRYO_PRINTED") or "/nonexistent")

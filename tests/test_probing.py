@@ -2,17 +2,26 @@
 
 The published rule is held against the script's own order of events."""
 
-import collections, copy, itertools, os
+import collections
+import copy
+import itertools
+import os
 from pathlib import Path
-import numpy as np, pytest, torch, transformers
+
+import numpy as np
+import pytest
+import torch
+import transformers
 from scipy import stats
-from embryo.evaluation.probing.probe import label_numbers, last_batch, probe, layer_scores
+
+from embryo.corpora.tokens import open_tokenizer
+from embryo.evaluation.probing.probe import label_numbers, last_batch, layer_scores, probe
 from embryo.evaluation.probing.probes import fit_probes, minibatches, probe_said
 from embryo.evaluation.probing.targets import (
     MODES,
-    ProbeConfig,
     SPLITS,
     TASKS,
+    ProbeConfig,
     control_labels,
     control_types,
     read_tasks,
@@ -20,12 +29,11 @@ from embryo.evaluation.probing.targets import (
     span_table,
     target_table,
 )
+from embryo.evaluation.words.windows import equal_windows, lay_out, position_limit, tokenize_words, windows
+from embryo.evaluation.words.words import examining
 from embryo.ground.errors import EmbryoError
 from embryo.ground.rows import COLUMNS, read_rows, write_rows
 from embryo.models.given import open_series
-from embryo.corpora.tokens import open_tokenizer
-from embryo.evaluation.words.windows import equal_windows, lay_out, position_limit, tokenize_words, windows
-from embryo.evaluation.words.words import examining
 
 QUICK = dict(steps=60, batch=128, lr=1e-2, eval_every=10, test_batch=128)
 
@@ -464,8 +472,8 @@ def scores(said, gold, cluster, positive=None):
 
 
 def test_f1_and_its_error():
-    from sklearn.metrics import f1_score
     import pandas as pd
+    from sklearn.metrics import f1_score
 
     rng = np.random.default_rng(0)
     gold = rng.random(3000) < 0.3

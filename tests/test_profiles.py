@@ -1,16 +1,18 @@
 """The profiles: `paper` has P2's numbers, `day` fits one GPU and one day, every one can be planned without data."""
 
-import pytest, torch
+import pytest
+import torch
+
 from embryo.batch.cost import weights
 from embryo.batch.plan import Plan
-from embryo.models.cost import training_flops
+from embryo.evaluation.tasks.trivial import FinetuneConfig
 from embryo.ground.errors import EmbryoError
 from embryo.ground.profiles import profiles, read_profile
-from embryo.evaluation.tasks.trivial import FinetuneConfig
+from embryo.models.cost import training_flops
 from embryo.models.models import build
 from embryo.pretraining.settings import PretrainConfig
-from embryo.results.settings import table2, table5
 from embryo.pretraining.transplants import ARM, STAGE
+from embryo.results.settings import table2, table5
 
 # P2, table 2 and appendix A
 LAYERS = 12

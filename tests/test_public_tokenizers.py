@@ -3,9 +3,16 @@ sentence."""
 
 from collections import Counter
 from pathlib import Path
-import numpy as np, pytest, torch, transformers
+
+import numpy as np
+import pytest
+import torch
+import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+
+from embryo.corpora.tokens import train_tokenizer
+from embryo.evaluation.annotations.sentences import annotated
 from embryo.evaluation.attention import full_windows
 from embryo.evaluation.probing.targets import control_types, span_places
 from embryo.evaluation.words.windows import lay_out, tokenize_words
@@ -19,10 +26,8 @@ from embryo.evaluation.words.words import (
     special_ids,
     word_hits,
 )
-from embryo.evaluation.annotations.sentences import annotated
 from embryo.ground.errors import EmbryoError
 from embryo.models.models import mlm_head
-from embryo.corpora.tokens import train_tokenizer
 
 BERT = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
 ROBERTA = dict(cls_token="<s>", pad_token="<pad>", sep_token="</s>", unk_token="<unk>", mask_token="<mask>")

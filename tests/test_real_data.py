@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+
 import pytest
 
 DATA = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")

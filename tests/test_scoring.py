@@ -1,10 +1,14 @@
 """Honest scoring: fp32, ties, n, standard error and a trivial predictor beside every score - on models and logits
 whose right scores are known by hand."""
 
-import itertools, json
+import itertools
 from pathlib import Path
-import numpy as np, pandas as pd, pytest, torch
-from embryo.ground.rows import share_error
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
 from embryo.evaluation.attention import attention_rows, near_rows
 from embryo.evaluation.knowledge.facts import ask, fact_hits, rank_scores
 from embryo.evaluation.knowledge.lama import read_lama, single_pieces
@@ -12,9 +16,9 @@ from embryo.evaluation.probing.probe import layer_scores, probe
 from embryo.evaluation.probing.probes import probe_answers, probe_said
 from embryo.evaluation.probing.targets import ProbeConfig, read_tasks
 from embryo.evaluation.squad.reader import best_spans, finetune_squad, read_spans
-from embryo.evaluation.squad.windows import squad_windows
 from embryo.evaluation.squad.scores import squad_rows, trivial_squad
 from embryo.evaluation.squad.squad import SquadConfig, read_squad_folder
+from embryo.evaluation.squad.windows import squad_windows
 from embryo.evaluation.tasks.finetune import encode, finetune, load_body, new_classifier, predict, predict_logits
 from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.scores import (
@@ -31,7 +35,8 @@ from embryo.evaluation.tasks.trivial import FinetuneConfig, trivial_rows
 from embryo.evaluation.words.windows import tokenize_words
 from embryo.evaluation.words.words import hit_rows, mask_predict, reconstruct, top_share, word_hits
 from embryo.ground.errors import EmbryoError
-from embryo.models.models import build, mlm_head
+from embryo.ground.rows import share_error
+from embryo.models.models import mlm_head
 
 
 @pytest.fixture(scope="module")

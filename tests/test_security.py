@@ -1,14 +1,32 @@
 """What SECURITY.md promises: each way in is handed a hostile input, and nothing is run, written or removed that
 should not be."""
 
-import ast, gzip, html, io, json, lzma, os, pickle, re, shutil, stat, struct, sys, tarfile, zipfile
+import ast
+import gzip
+import html
+import io
+import json
+import lzma
+import os
+import pickle
+import re
+import shutil
+import stat
+import struct
+import sys
+import tarfile
+import zipfile
 from pathlib import Path
-import pandas as pd, pytest, torch
+
+import pandas as pd
+import pytest
+import torch
 from conftest import ROOT
+
+from embryo.ground.data import damaged, read_lines, read_manifest
 from embryo.ground.errors import EmbryoError
 from embryo.ground.files import sealed
 from embryo.ground.seeds import sha256
-from embryo.ground.data import damaged, read_lines, read_manifest
 
 
 def refuses(what, f, *args, **kwargs):
@@ -573,7 +591,7 @@ def test_folder_with_a_link_out(tmp_path):
 
 def test_hub_repository_with_a_script(tmp_path, canary, monkeypatch):
     "A data set that is a program is not run; names that leave the folder are refused."
-    from embryo.corpora.fetching.hub import Hub, local_hub, read_source, Source
+    from embryo.corpora.fetching.hub import Hub, Source, local_hub, read_source
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     (tmp_path / "hub/evil/data").mkdir(parents=True)
@@ -664,6 +682,7 @@ def test_figure_with_a_hostile_caption(tmp_path):
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
+
     from embryo.results.figures import save_figure
 
     fig, _ = plt.subplots(figsize=(2, 1))
@@ -762,6 +781,7 @@ def pins():
     and pins of which that is not so."""
     import tomllib
     from importlib.metadata import PackageNotFoundError, distribution
+
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name as plain
 

@@ -1,9 +1,12 @@
 """A checkpoint series is plain transformers, and two runs are the same bytes (killed ones: test_crash.py)."""
 
-import subprocess, sys
+import subprocess
+import sys
 from pathlib import Path
+
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
+
 from embryo.models.given import open_series
 
 

@@ -1,19 +1,28 @@
 """SQuAD2.0: scores by hand and against the official rules written out again, windows against characters, fine-tuning
 from file to rows."""
 
-import gzip, json, lzma, os
+import gzip
+import json
+import lzma
+import os
 from pathlib import Path
-import numpy as np, pandas as pd, pytest, torch, transformers
 from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from embryo.corpora.tokens import open_tokenizer
 from embryo.evaluation.squad.reader import best_threshold, finetune_squad, new_reader, read_spans, squad_windows
 from embryo.evaluation.squad.scores import answer_scores, squad_rows, trivial_squad
 from embryo.evaluation.squad.squad import SquadConfig, read_squad, read_squad_folder
-from embryo.ground.errors import EmbryoError
-from embryo.evaluation.tasks.trivial import FinetuneConfig
 from embryo.evaluation.tasks.finetune import load_body
+from embryo.evaluation.tasks.trivial import FinetuneConfig
+from embryo.ground.errors import EmbryoError
 from embryo.ground.rows import COLUMNS, read_rows, write_rows
-from embryo.corpora.tokens import open_tokenizer
 
 SMALL = dict(lr=2e-3, batch=8, epochs=2, max_length=64, bf16=False)
 

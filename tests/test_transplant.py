@@ -3,12 +3,24 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
-import numpy as np, pytest, torch, transformers
+
+import numpy as np
+import pytest
+import torch
+import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from scipy.stats import ks_2samp
 from transformers import AutoModelForMaskedLM
+
+from embryo.corpora.tokens import IdCorpus, open_ids, open_tokenizer
+from embryo.ground.errors import EmbryoError
+from embryo.ground.files import read_json, write_json
+from embryo.ground.seeds import sha256
+from embryo.models.given import open_series
+from embryo.models.models import build
 from embryo.pretraining import transplants
+from embryo.pretraining.settings import PretrainConfig
 from embryo.pretraining.transplants import (
     BODY,
     PARTS,
@@ -24,13 +36,6 @@ from embryo.pretraining.transplants import (
     used_ids,
     write_transplant,
 )
-from embryo.ground.errors import EmbryoError
-from embryo.ground.files import read_json, write_json
-from embryo.ground.seeds import sha256
-from embryo.models.models import build
-from embryo.pretraining.settings import PretrainConfig
-from embryo.models.given import open_series
-from embryo.corpora.tokens import IdCorpus, open_ids, open_tokenizer
 
 TINY = dict(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
 SMALL = {
@@ -327,9 +332,9 @@ def test_a_foreign_checkpoint(series, tmp_path):
 
 
 def test_fine_tuning_starts_from_a_transplant(lab, series, ids, tmp_path):
+    from embryo.evaluation.tasks.finetune import finetune
     from embryo.evaluation.tasks.reading import read_task
     from embryo.evaluation.tasks.trivial import FinetuneConfig
-    from embryo.evaluation.tasks.finetune import finetune
 
     s = write_transplant(series, "substitute", tmp_path / "t", corpus=ids[0])
     rows = finetune(

@@ -11,15 +11,16 @@ __all__ = ['NO_HEAD', 'embryo_plan', 'leave_unfinished', 'embryo_run', 'add_triv
 import os
 import sys
 from pathlib import Path
-from ..ground.errors import EmbryoError
-from ..ground.files import command
-from ..ground.profiles import read_profile, repo_root, settings
-from ..ground.machine import device
-from .nodes import Node
+
 from .graph.results import own_figures
 from .graph.series import corpus_nodes, series_nodes
+from .nodes import Node
 from .plan import Plan
 from .run import run_node, run_plan
+from ..ground.errors import EmbryoError
+from ..ground.files import command
+from ..ground.machine import device
+from ..ground.profiles import read_profile, repo_root, settings
 
 # %% ../../nbs/6_batch/07_commands.ipynb #c005
 @command
@@ -76,6 +77,7 @@ def add_trivial(
 ):
     "Add the trivial predictors that a file of rows lacks."
     import pandas as pd
+
     from embryo.evaluation.squad.squad import TASK as SQUAD
     from embryo.evaluation.tasks.trivial import FinetuneConfig, missing_trivial
     from embryo.ground.rows import read_rows, write_rows
@@ -252,6 +254,7 @@ def embryo_examine(
 ):
     "Ask checkpoints - ours or others' - what they know."
     import pandas as pd
+
     from embryo.evaluation.evaluators import EVALUATORS, examine
     from embryo.ground.rows import write_rows
     from embryo.models.given import open_series
@@ -284,11 +287,12 @@ def embryo_finetune(
     "Fine-tune one checkpoint on one task and score the development set, with the trivial predictors beside it."
     import pandas as pd
     from transformers import AutoConfig
-    from embryo.models.models import check_config
+
+    from embryo.evaluation.tasks.finetune import finetune, positions
     from embryo.evaluation.tasks.reading import read_task
     from embryo.evaluation.tasks.trivial import FinetuneConfig, trivial_rows
-    from embryo.evaluation.tasks.finetune import finetune, positions
     from embryo.ground.rows import write_rows
+    from embryo.models.models import check_config
 
     data = read_task(glue, task)
     check_config(checkpoint)

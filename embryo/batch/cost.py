@@ -11,11 +11,12 @@ __all__ = ['FLOPS', 'SCORING', 'UPDATE_S', 'STARTUP_S', 'MEMORY_MB', 'DISK_MB', 
 import functools
 import json
 from dataclasses import asdict, dataclass
-from ..ground.profiles import checkpoint_steps, settings
-from .nodes import SERIES, Node
-from .graph.study import Study
-from .graph.series import chain_settings, model_settings, pretrain_settings
+
 from .graph.scores import asked_evaluators
+from .graph.series import chain_settings, model_settings, pretrain_settings
+from .graph.study import Study
+from .nodes import SERIES, Node
+from ..ground.profiles import checkpoint_steps, settings
 
 # %% ../../nbs/6_batch/03_cost.ipynb #c005
 # sustained operations/s in training: one CPU thread with bf16 at these small widths (measured); a data-centre GPU with
@@ -53,6 +54,7 @@ def weights(
 def _weights(model, family, vocab, positions):
     "`weights` of a config as JSON text, which a cache can compare."
     import torch
+
     from embryo.models.models import build
 
     with torch.device("meta"):
@@ -269,7 +271,8 @@ def finetune_cost(
     on: str,  # cpu or cuda
 ) -> tuple:  # (seconds, MB of memory, MB of disk)
     "What the fine-tunings of one checkpoint cost, one after the other."
-    from embryo.evaluation.squad.squad import TASK as SQUAD, SquadConfig
+    from embryo.evaluation.squad.squad import TASK as SQUAD
+    from embryo.evaluation.squad.squad import SquadConfig
     from embryo.evaluation.tasks.trivial import FinetuneConfig
 
     m = model_of(node, study)

@@ -11,10 +11,11 @@ import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from ..ground.data import damaged
 from ..ground.errors import EmbryoError
 from ..ground.files import read_json
 from ..ground.seeds import sha256
-from ..ground.data import damaged
 
 # %% ../../nbs/6_batch/01_nodes.ipynb #c005
 SERIES = ("pretrain", "chain", "transplant")  # templates that make a series of checkpoints

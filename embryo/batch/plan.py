@@ -10,16 +10,17 @@ __all__ = ['STATES', 'file_key', 'set_keys', 'check_files', 'planned_cost', 'ass
 import functools
 from dataclasses import asdict
 from pathlib import Path
-from ..ground.errors import choose, EmbryoError
-from ..ground.files import read_json, write_json
-from ..ground.seeds import digest, sha256
-from ..ground.data import damaged
-from ..ground.machine import device
-from .templates import code_hash
-from .nodes import WHOLE, Node
-from .graph.study import read_study, Study
-from .graph.results import all_nodes, collect
+
 from .cost import FLOPS, SCORING, UPDATE_S, cost
+from .graph.results import all_nodes, collect
+from .graph.study import Study, read_study
+from .nodes import WHOLE, Node
+from .templates import code_hash
+from ..ground.data import damaged
+from ..ground.errors import EmbryoError, choose
+from ..ground.files import read_json, write_json
+from ..ground.machine import device
+from ..ground.seeds import digest, sha256
 
 # %% ../../nbs/6_batch/04_plan.ipynb #c005
 @functools.cache

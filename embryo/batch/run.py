@@ -14,17 +14,18 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from ..ground.errors import choose, EmbryoError
-from ..ground.files import atomic, disk_errors, read_json, sweep, write_json
-from ..ground.seeds import digest, sha256
-from ..ground.profiles import repo_root
-from ..ground.machine import provenance
-from .templates import check_parameters, template_path
+
 from .nodes import Node, figures_of, leaves_of, made_weights
 from .plan import Plan, how_long
+from .templates import check_parameters, template_path
 from .worker import register_engine, worker
+from ..ground.errors import EmbryoError, choose
+from ..ground.files import atomic, disk_errors, read_json, sweep, write_json
+from ..ground.machine import provenance
+from ..ground.profiles import repo_root
+from ..ground.seeds import digest, sha256
 
 # %% ../../nbs/6_batch/06_run.ipynb #c005
 @contextmanager

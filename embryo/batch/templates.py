@@ -8,10 +8,11 @@ __all__ = ['resolve', 'template_path', 'modules_of', 'code_hash', 'template_para
 # %% ../../nbs/6_batch/00_templates.ipynb #c002
 import ast
 import functools
-from ..ground.errors import choose, EmbryoError
+
+from ..ground.errors import EmbryoError, choose
 from ..ground.files import read_json
-from ..ground.seeds import digest
 from ..ground.profiles import repo_root
+from ..ground.seeds import digest
 
 # %% ../../nbs/6_batch/00_templates.ipynb #c005
 def resolve(

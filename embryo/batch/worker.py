@@ -20,6 +20,7 @@ import time
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
+
 from ..ground.files import HOST, remove_orphan
 
 # %% ../../nbs/6_batch/05_worker.ipynb #c005

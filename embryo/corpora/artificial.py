@@ -12,12 +12,10 @@ import inspect
 import itertools
 import math
 from dataclasses import dataclass
+
 import numpy as np
-from ..ground.errors import choose, EmbryoError
-from ..ground.profiles import fault_of, load_function
-from ..ground.seeds import rng_for
-from .tokens import N_SPECIALS
-from .laws import CHUNK, bigram, id_sampler, shuffles, unstructured
+
+from .flat import flat, flat_language_floor, shuffle, start_law
 from embryo.corpora.floors import (
     AT_ALL,
     SELECTED,
@@ -31,8 +29,12 @@ from embryo.corpora.floors import (
     posterior_loss,
     shown,
 )
+from .laws import CHUNK, bigram, id_sampler, shuffles, unstructured
 from .nesting import nesting, nesting_floor
-from .flat import flat, flat_language_floor, shuffle, start_law
+from .tokens import N_SPECIALS
+from ..ground.errors import EmbryoError, choose
+from ..ground.profiles import fault_of, load_function
+from ..ground.seeds import rng_for
 
 # %% ../../nbs/1_corpora/05_artificial.ipynb #c020
 def nth_showing(

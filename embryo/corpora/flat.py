@@ -9,11 +9,9 @@ __all__ = ['block_sizes', 'flat_pairs', 'flat_unit', 'flat', 'start_law', 'shuff
 
 # %% ../../nbs/1_corpora/04_flat.ipynb #c002
 import math
+
 import numpy as np
-from ..ground.errors import EmbryoError
-from ..ground.seeds import rng_for
-from .tokens import N_SPECIALS, IdCorpus
-from .laws import check_law, draw_chunks, gather, id_sampler, restrict_law, shuffles
+
 from embryo.corpora.floors import (
     AT_ALL,
     SELECTED,
@@ -26,6 +24,10 @@ from embryo.corpora.floors import (
     posterior_loss,
     shown,
 )
+from .laws import check_law, draw_chunks, gather, id_sampler, restrict_law, shuffles
+from .tokens import N_SPECIALS, IdCorpus
+from ..ground.errors import EmbryoError
+from ..ground.seeds import rng_for
 
 # %% ../../nbs/1_corpora/04_flat.ipynb #c008
 def block_sizes(

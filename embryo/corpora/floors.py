@@ -10,11 +10,13 @@ __all__ = ['SELECT', 'AS_MASK', 'AS_RANDOM', 'AS_SELF', 'AT_ALL', 'SELECTED', 'W
 
 # %% ../../nbs/1_corpora/02_floors.ipynb #c002
 import math
+
 import numpy as np
+
+from .laws import bigram_chain, chain_walker, check_law, id_sampler
+from .tokens import N_SPECIALS
 from ..ground.errors import EmbryoError
 from ..ground.seeds import rng_for
-from .tokens import N_SPECIALS
-from .laws import bigram_chain, chain_walker, check_law, id_sampler
 
 # %% ../../nbs/1_corpora/02_floors.ipynb #c006
 # BERT's recipe, used by both papers

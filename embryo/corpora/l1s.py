@@ -13,22 +13,9 @@ import functools
 import inspect
 import math
 from pathlib import Path
+
 import numpy as np
-from ..ground.errors import choose, EmbryoError, shown
-from ..ground.files import made_once, write_json
-from ..ground.seeds import digest, rng_for, sha256
-from embryo.corpora.tokens import (
-    N_SPECIALS,
-    encode_documents,
-    IdCorpus,
-    open_ids,
-    open_tokenizer,
-    pack_ids,
-    save_tokenizer,
-    train_tokenizer,
-)
-from .laws import bigram
-from .floors import iid_floor
+
 from embryo.corpora.artificial import (
     LANGUAGES,
     Language,
@@ -40,6 +27,8 @@ from embryo.corpora.artificial import (
     own_function,
     own_lines,
 )
+from .floors import iid_floor
+from .laws import bigram
 from embryo.corpora.text import (
     PROGRAMS,
     SEQUENCES,
@@ -57,6 +46,19 @@ from embryo.corpora.text import (
     two_at_least,
     up_to,
 )
+from embryo.corpora.tokens import (
+    N_SPECIALS,
+    IdCorpus,
+    encode_documents,
+    open_ids,
+    open_tokenizer,
+    pack_ids,
+    save_tokenizer,
+    train_tokenizer,
+)
+from ..ground.errors import EmbryoError, choose, shown
+from ..ground.files import made_once, write_json
+from ..ground.seeds import digest, rng_for, sha256
 
 # %% ../../nbs/1_corpora/07_l1s.ipynb #c008
 def english_tokenizer(

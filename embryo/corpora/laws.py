@@ -9,11 +9,13 @@ __all__ = ['CHUNK', 'check_law', 'alias_table', 'id_type', 'id_sampler', 'restri
 # %% ../../nbs/1_corpora/01_laws.ipynb #c002
 import hashlib
 import math
+
 import numpy as np
 from scipy import sparse
+
+from .tokens import N_SPECIALS, IdCorpus, pack_ids
 from ..ground.errors import EmbryoError
 from ..ground.seeds import rng_for
-from .tokens import N_SPECIALS, IdCorpus, pack_ids
 
 # %% ../../nbs/1_corpora/01_laws.ipynb #c005
 def check_law(

@@ -8,12 +8,14 @@ __all__ = ['BORDERS', 'walk', 'close_lines', 'by_level', 'match', 'parentheses',
 
 # %% ../../nbs/1_corpora/03_nesting.ipynb #c002
 import math
+
 import numpy as np
-from ..ground.errors import choose, EmbryoError
-from ..ground.seeds import rng_for
-from .tokens import N_SPECIALS, IdCorpus
-from .laws import draw_chunks, gather, id_sampler, id_type, line_lengths, restrict_law
+
 from .floors import WINDOW, iid_floor, pair_floor
+from .laws import draw_chunks, gather, id_sampler, id_type, line_lengths, restrict_law
+from .tokens import N_SPECIALS, IdCorpus
+from ..ground.errors import EmbryoError, choose
+from ..ground.seeds import rng_for
 
 # %% ../../nbs/1_corpora/03_nesting.ipynb #c005
 def walk(

@@ -14,11 +14,13 @@ import itertools
 import json
 import re
 from pathlib import Path
+
 import numpy as np
+
+from .tokens import N_SPECIALS, SPECIALS
+from ..ground.data import below, read_lines, read_manifest
 from ..ground.errors import EmbryoError, shown
 from ..ground.files import load_json
-from ..ground.data import below, read_lines, read_manifest
-from .tokens import N_SPECIALS, SPECIALS
 
 # %% ../../nbs/1_corpora/06_text.ipynb #c005
 TEXT_ENDINGS = (".txt", ".txt.gz", ".txt.xz")

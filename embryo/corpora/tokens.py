@@ -12,9 +12,11 @@ __all__ = ['SPECIALS', 'N_SPECIALS', 'JOINERS', 'JOINED', 'COUNTED', 'HEADER', '
 import itertools
 from collections import Counter
 from pathlib import Path
+
 import numpy as np
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, Regex, Tokenizer, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
 from ..ground.errors import EmbryoError, shown
 from ..ground.files import atomic, read_json, write_json
 from ..ground.seeds import sha256

@@ -9,16 +9,18 @@ __all__ = ['NEAR', 'METRICS', 'full_windows', 'eagerly', 'observe_batch', 'obser
 # %% ../../nbs/4_evaluation/04_attention.ipynb #c002
 import itertools
 from contextlib import contextmanager
+
 import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
+
+from .words.windows import position_limit, word_lead
+from .words.words import examining
 from ..ground.errors import EmbryoError
 from ..ground.files import atomic
 from ..ground.rows import row_frame
 from ..models.models import check_fit
-from .words.windows import position_limit, word_lead
-from .words.words import examining
 
 # %% ../../nbs/4_evaluation/04_attention.ipynb #c006
 def full_windows(

@@ -13,7 +13,8 @@ import inspect
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from ..ground.errors import choose, EmbryoError, shown
+
+from ..ground.errors import EmbryoError, choose, shown
 from ..ground.profiles import fault_of, load_function
 
 # %% ../../nbs/4_evaluation/08_evaluators.ipynb #c006
@@ -121,6 +122,7 @@ def run_reconstruct(
 ):  # Rows of evaluators reconstruct and count
     "Words: shown a whole sentence, does the model give back each word? (P1, figure 1a)"
     import pandas as pd
+
     from embryo.evaluation.words.windows import tag_counts
     from embryo.evaluation.words.words import class_frequency, reconstruct
 
@@ -207,6 +209,7 @@ def run_knowledge(
 ):  # Rows of evaluators knowledge and complete
     "Facts: which objects does the model name? (P1, figures 6 and 14, table 9)"
     import pandas as pd
+
     from embryo.evaluation.knowledge.facts import ask, read_history
     from embryo.evaluation.knowledge.lama import read_lama
     from embryo.evaluation.knowledge.verdicts import complete_rows, examples
@@ -252,6 +255,7 @@ def own_rows(
 ):  # Rows, with evaluator and split filled in where they were empty
     "Rows of a reader's evaluator, or a sentence that says what is wrong with them."
     import pandas as pd
+
     from embryo.ground.rows import row_frame
 
     if not isinstance(found, pd.DataFrame) and not (
@@ -357,6 +361,7 @@ def examine(
 ):  # Rows of all of them; family, l1, seed and step are left to the caller
     "Ask one checkpoint everything that is wanted."
     import pandas as pd
+
     from embryo.ground.rows import row_frame
 
     evaluators = [find_evaluator(n, own, "examine") for n in names]

@@ -13,6 +13,7 @@ import lzma
 import re
 import zlib
 from pathlib import Path
+
 from .errors import EmbryoError, shown
 from .files import read_json, unsealed
 from .seeds import sha256

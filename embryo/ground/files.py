@@ -24,8 +24,10 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
+
 import numpy as np
 from fastcore.script import call_parse
+
 from .errors import EmbryoError, shown
 
 # %% ../../nbs/0_ground/01_files.ipynb #c005

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
 from .profiles import repo_root
 
 # %% ../../nbs/0_ground/05_machine.ipynb #c006

@@ -13,9 +13,11 @@ import csv
 import io
 import re
 from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
-from .errors import choose, EmbryoError
+
+from .errors import EmbryoError, choose
 
 # %% ../../nbs/0_ground/07_printed.ipynb #c005
 P1_PRINTED = {  # table of P1 -> its values, as printed

@@ -14,9 +14,11 @@ import runpy
 import tomllib
 import traceback
 from pathlib import Path
+
 import numpy as np
-from .errors import choose, EmbryoError, shown
+
 from .data import read_lines
+from .errors import EmbryoError, choose, shown
 
 # %% ../../nbs/0_ground/04_profiles.ipynb #c006
 def repo_root() -> Path:  # The checkout that holds settings.ini

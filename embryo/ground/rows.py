@@ -10,9 +10,12 @@ __all__ = ['COLUMNS', 'row_frame', 'share_error', 'mean_rows', 'write_rows', 're
 import csv
 import hashlib
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, t as student_t
+from scipy.stats import norm
+from scipy.stats import t as student_t
+
 from .errors import EmbryoError, shown
 from .files import atomic
 

@@ -8,6 +8,7 @@ __all__ = ['sha256', 'digest', 'seed_for', 'rng_for']
 # %% ../../nbs/0_ground/02_seeds.ipynb #c002
 import hashlib
 import json
+
 import numpy as np
 
 # %% ../../nbs/0_ground/02_seeds.ipynb #c005

@@ -7,9 +7,10 @@ __all__ = ['toy_lab']
 
 # %% ../../nbs/micro/05_lab.ipynb #c002
 from pathlib import Path
+
 from ..corpora.l1s import english_tokenizer, make
-from ..pretraining.runs import pretrain_run
 from .world import write_world
+from ..pretraining.runs import pretrain_run
 
 # %% ../../nbs/micro/05_lab.ipynb #c004
 def toy_lab(

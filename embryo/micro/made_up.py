@@ -12,18 +12,20 @@ __all__ = ['SHARES', 'LOSSES', 'PROBED', 'WORDS', 'SCORES', 'SIZES', 'LAWS', 'AR
 # %% ../../nbs/micro/06_made_up.ipynb #c002
 import itertools
 import math
+
 import numpy as np
 import pandas as pd
+
+from ..evaluation.squad.squad import TASK as SQUAD
+from ..evaluation.tasks.finetune import AFTER_INTERMEDIATE
 from ..ground.printed import P2_TABLE1, P2_TASKS
 from ..ground.rows import row_frame
-from ..pretraining.transplants import STAGE
 from ..pretraining.chains import read_chain
-from ..evaluation.tasks.finetune import AFTER_INTERMEDIATE
-from ..evaluation.squad.squad import TASK as SQUAD
+from ..pretraining.transplants import STAGE
 from ..results.curves import POS_ORDER
 from ..results.levels import GLUE_SIZES, MAIN
-from ..results.settings import SQUAD_SIZES
 from ..results.p1.losses import P1_INDEX
+from ..results.settings import SQUAD_SIZES
 
 # %% ../../nbs/micro/06_made_up.ipynb #e005
 SHARES = np.array([0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.07, 0.1, 0.2, 0.3, 0.5, 0.65, 0.8, 1])  # checkpoints

@@ -15,19 +15,20 @@ import hashlib
 import json
 import lzma
 from pathlib import Path
+
+from ..ground.data import damaged, read_manifest
 from ..ground.errors import EmbryoError
 from ..ground.files import atomic, sealed, write_json
 from ..ground.seeds import digest, sha256
-from ..ground.data import damaged, read_manifest
-from .english.lexicon import Dice
-from .english.documents import text_of
-from .english.sentences import document
 from .english.annotations import annotate, chains, roles
+from .english.documents import text_of
 from .english.entropy import text_entropy
+from .english.lexicon import Dice
+from .english.sentences import document
 from .facts.facts import FactBook, lama_files
-from .l1s.second import kannada_text
-from .l1s.programs import java_files
 from .l1s.chains import amino_chains, amino_floor
+from .l1s.programs import java_files
+from .l1s.second import kannada_text
 from .tasks.single import CEILINGS, TASKS, squad
 
 # %% ../../nbs/micro/04_world.ipynb #c005

@@ -7,22 +7,24 @@ __all__ = ['FINDING', 'WEIGHED', 'SAYS_NOTHING', 'findings', 'unsealed_file', 's
            'due_steps', 'unbroken', 'plain', 'odd_ones', 'Audit', 'audit_series']
 
 # %% ../../nbs/2_models/06_audit.ipynb #c002
-from fastcore.basics import patch
 import hashlib
 import json
 import re
 from collections import Counter
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
+from fastcore.basics import patch
 from tqdm import tqdm
+
 from ..ground.errors import EmbryoError
 from ..ground.files import orphan, read_json
-from ..ground.seeds import sha256
 from ..ground.profiles import checkpoint_steps
-from .series import load_checkpoint, Series, step_damage
+from ..ground.seeds import sha256
 from .given import open_series
 from .paths import explain, gaps, path_shape, read_step
+from .series import Series, load_checkpoint, step_damage
 
 # %% ../../nbs/2_models/06_audit.ipynb #c005
 FINDING = ("step", "kind", "severity", "detail")

@@ -11,18 +11,20 @@ import json
 import re
 import sys
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
 from fastcore.script import Param
 from tqdm import tqdm
+
+from ..corpora.tokens import open_ids, open_tokenizer
+from ..ground.data import damaged
 from ..ground.errors import EmbryoError
 from ..ground.files import command, read_json
-from ..ground.seeds import sha256
-from ..ground.data import damaged
 from ..ground.rows import read_rows
-from ..corpora.tokens import open_ids, open_tokenizer
-from .series import Series
+from ..ground.seeds import sha256
 from .audit import FINDING, audit_series, findings, unsealed_file
+from .series import Series
 
 # %% ../../nbs/2_models/07_audits.ipynb #c008
 DAMAGED = "damaged file"

@@ -7,6 +7,7 @@ __all__ = ['BASE', 'PAPER', 'shape', 'body_flops', 'training_flops']
 
 # %% ../../nbs/2_models/01_cost.ipynb #c002
 import functools
+
 from .models import FAMILIES, generator_config
 
 # %% ../../nbs/2_models/01_cost.ipynb #c005

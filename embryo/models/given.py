@@ -8,9 +8,10 @@ __all__ = ['expand', 'step_of', 'check_index', 'check_entry', 'open_series', 'ch
 # %% ../../nbs/2_models/03_given.ipynb #c002
 import re
 from pathlib import Path
+
+from ..ground.data import below
 from ..ground.errors import EmbryoError, shown
 from ..ground.files import read_json
-from ..ground.data import below
 from .series import Series
 
 # %% ../../nbs/2_models/03_given.ipynb #c005

@@ -8,6 +8,7 @@ __all__ = ['FAMILIES', 'WITH_PAIRS', 'SIZES', 'ATTENTION', 'Electra', 'RobertaFo
 
 # %% ../../nbs/2_models/00_models.ipynb #c002
 from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -26,7 +27,8 @@ from transformers import (
 )
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.utils import logging as hf_logging
-from ..ground.errors import choose, EmbryoError
+
+from ..ground.errors import EmbryoError, choose
 from ..ground.files import read_json
 from ..ground.seeds import seed_for
 

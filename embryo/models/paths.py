@@ -9,9 +9,11 @@ __all__ = ['SAMPLE', 'TURN', 'STRANGER', 'LEAP', 'CLEAN', 'coordinates', 'read_s
 # %% ../../nbs/2_models/05_paths.ipynb #c002
 import hashlib
 from pathlib import Path
+
 import numpy as np
 import torch
-from safetensors import safe_open, SafetensorError
+from safetensors import SafetensorError, safe_open
+
 from ..ground.seeds import rng_for
 from .series import WEIGHTS
 

@@ -11,14 +11,16 @@ import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
+
 import torch
-from safetensors import safe_open, SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, ElectraForPreTraining
 from transformers.utils import logging as hf_logging
-from ..ground.errors import choose, EmbryoError
+
+from ..corpora.tokens import open_tokenizer
+from ..ground.errors import EmbryoError, choose
 from ..ground.files import atomic
 from ..ground.seeds import sha256
-from ..corpora.tokens import open_tokenizer
 from .models import check_config, check_fit
 
 # %% ../../nbs/2_models/02_series.ipynb #c004

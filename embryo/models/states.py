@@ -8,8 +8,10 @@ __all__ = ['write_state', 'read_index', 'usable_states', 'read_state']
 # %% ../../nbs/2_models/04_states.ipynb #c002
 import shutil
 from pathlib import Path
+
 import torch
 from safetensors.torch import load_file, save_file
+
 from ..ground.errors import EmbryoError
 from ..ground.files import atomic, read_json, write_json
 from ..ground.seeds import sha256

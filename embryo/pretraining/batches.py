@@ -11,15 +11,17 @@ __all__ = ['STRETCHES', 'REACH', 'FORM_PAIRS', 'permuted', 'in_order', 'n_exampl
 import math
 from dataclasses import replace
 from pathlib import Path
+
 import numpy as np
 import torch
-from ..ground.errors import choose, EmbryoError
+
+from ..corpora.floors import SELECT
+from ..corpora.tokens import N_SPECIALS, SPECIALS, IdCorpus, open_tokenizer
+from ..ground.errors import EmbryoError, choose
 from ..ground.files import read_json
 from ..ground.seeds import rng_for, seed_for
-from ..corpora.tokens import N_SPECIALS, SPECIALS, IdCorpus, open_tokenizer
-from ..corpora.floors import SELECT
-from .objectives import Batch, OBJECTIVES, find_objective
-from .settings import MASKINGS, length_at, PretrainConfig
+from .objectives import OBJECTIVES, Batch, find_objective
+from .settings import MASKINGS, PretrainConfig, length_at
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c005
 def _rounds(l, r, low, keys):

@@ -11,19 +11,21 @@ import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+
 import pandas as pd
+
+from ..corpora.tokens import open_ids, open_tokenizer
 from ..ground.errors import EmbryoError
 from ..ground.profiles import settings
-from ..corpora.tokens import open_ids, open_tokenizer
-from ..models.models import build
 from ..models.cost import training_flops
-from ..models.series import Series
 from ..models.given import open_series
-from .objectives import find_objective
-from .settings import longest, PretrainConfig
+from ..models.models import build
+from ..models.series import Series
 from .batches import l1_marks
-from .loop import pretrain_stages, Stage
+from .loop import Stage, pretrain_stages
+from .objectives import find_objective
 from .runs import loss_rows
+from .settings import PretrainConfig, longest
 from .transplants import ARM, TRANSPLANTS, read_arm, used_ids
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c005

@@ -15,31 +15,38 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+
 import torch
 from fastcore.basics import patch
 from tqdm import tqdm
+
+from ..corpora.tokens import IdCorpus
 from ..ground.errors import EmbryoError
 from ..ground.files import disk_errors, sweep, write_json
-from ..ground.seeds import seed_for
 from ..ground.machine import device, has_bf16
-from ..corpora.tokens import IdCorpus
-from ..models.series import Series, write_step
+from ..ground.seeds import seed_for
 from ..models.given import open_series
+from ..models.series import Series, write_step
 from ..models.states import read_state, usable_states, write_state
-from .objectives import Tally, add_gradients, find_objective, objective_loss, summary
-from .settings import length_at, lr_at, make_optimizer, PretrainConfig, tokens_at
 from .batches import form_score, heldout_steps, piece_marks, training_batch
+from .objectives import Tally, add_gradients, find_objective, objective_loss, summary
+from .settings import PretrainConfig, length_at, lr_at, make_optimizer, tokens_at
 from embryo.pretraining.stages import (
     Stage,
     batches_seen,
+    begin_with,
     begins,
     check_stages,
     is_chain,
     measured_floors,
     missing_steps,
+    note_trained_length,
+    run_identity,
+    saving_steps,
+    series_index,
+    set_aside_other,
+    stage_label,
 )
-from .stages import begin_with, note_trained_length, run_identity, saving_steps, series_index
-from .stages import set_aside_other, stage_label
 
 # %% ../../nbs/3_pretraining/04_loop.ipynb #c007
 @contextmanager

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
+
 import numpy as np
 import torch
 import torch.nn.functional as F
-from ..ground.errors import choose, EmbryoError
+
+from ..corpora.floors import AS_MASK, AS_RANDOM
+from ..ground.errors import EmbryoError, choose
 from ..ground.profiles import load_function
 from ..ground.seeds import sha256
-from ..corpora.floors import AS_MASK, AS_RANDOM
 from ..models.models import hidden_at, mlm_head, pair_head
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c005

@@ -9,17 +9,19 @@ __all__ = ['STUCK_MARGIN', 'verdict', 'run_config', 'pretrain_run', 'stage_label
 # %% ../../nbs/3_pretraining/05_runs.ipynb #c002
 from dataclasses import replace
 from pathlib import Path
+
 import pandas as pd
-from ..ground.profiles import settings
-from ..ground.rows import row_frame
+
 from ..corpora.floors import AS_MASK, AS_RANDOM
 from ..corpora.tokens import open_ids, open_tokenizer
+from ..ground.profiles import settings
+from ..ground.rows import row_frame
 from ..models.models import build
 from ..models.series import Series
-from .objectives import find_objective
-from .settings import longest, PretrainConfig
 from .batches import l1_marks
 from .loop import pretrain, stage_label
+from .objectives import find_objective
+from .settings import PretrainConfig, longest
 
 # %% ../../nbs/3_pretraining/05_runs.ipynb #c005
 STUCK_MARGIN = 0.05  # nats below the i.i.d. plateau that count as having left it (ours)

@@ -8,8 +8,10 @@ __all__ = ['MASKINGS', 'check_length', 'PretrainConfig', 'phases', 'length_at', 
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c002
 from dataclasses import dataclass
+
 import torch
-from ..ground.errors import choose, EmbryoError
+
+from ..ground.errors import EmbryoError, choose
 from .objectives import find_objective
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c005

@@ -13,12 +13,13 @@ import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from ..corpora.tokens import IdCorpus
 from ..ground.errors import EmbryoError
 from ..ground.files import atomic, write_json
-from ..ground.profiles import checkpoint_steps
 from ..ground.machine import provenance
-from ..corpora.tokens import IdCorpus
-from ..models.models import check_fit, Electra, pair_head
+from ..ground.profiles import checkpoint_steps
+from ..models.models import Electra, check_fit, pair_head
 from ..models.series import Series, step_damage
 from ..models.states import read_index, usable_states
 from .objectives import find_objective, objective_source

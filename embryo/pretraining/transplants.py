@@ -12,18 +12,20 @@ import copy
 import hashlib
 import re
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import torch
-from ..ground.errors import choose, EmbryoError
-from ..ground.files import read_json, write_json
-from ..ground.seeds import digest, rng_for, seed_for, sha256
-from ..ground.machine import provenance
+
 from ..corpora.tokens import N_SPECIALS, IdCorpus
-from ..models.series import Series, step_damage, write_step
+from ..ground.errors import EmbryoError, choose
+from ..ground.files import read_json, write_json
+from ..ground.machine import provenance
+from ..ground.seeds import digest, rng_for, seed_for, sha256
 from ..models.given import open_series
-from .settings import PretrainConfig
+from ..models.series import Series, step_damage, write_step
 from .loop import pretrain
+from .settings import PretrainConfig
 
 # %% ../../nbs/3_pretraining/06_transplants.ipynb #c005
 BODY = ("input", "attention", "feed-forward", "layer-norm")

@@ -11,10 +11,11 @@ __all__ = ['POS_ORDER', 'LINE', 'FAINT_TAGS', 'need', 'surely_there', 'majority_
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
+
 from ..ground.errors import EmbryoError
 from ..ground.printed import P1_TABLE3, P1_TABLE4
-from .statistics import over_seeds, reach, rescale
 from .figures import figure
+from .statistics import over_seeds, reach, rescale
 
 # %% ../../nbs/5_results/02_curves.ipynb #c005
 POS_ORDER = ["det.", "conj.", "prep.", "pron.", "adv.", "verb", "adj.", "noun", "proper noun"]

@@ -14,8 +14,10 @@ import textwrap
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+
 import pandas as pd
-from ..ground.errors import choose, EmbryoError
+
+from ..ground.errors import EmbryoError, choose
 from ..ground.files import atomic
 from ..ground.machine import provenance
 from ..ground.printed import P2_TABLE1

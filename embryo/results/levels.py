@@ -10,10 +10,11 @@ __all__ = ['MAIN', 'OVERLAP', 'GLUE_SIZES', 'MARKS', 'trivial_scores', 'trivial_
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
-from ..ground.printed import P2_TASKS
+
 from ..evaluation.tasks.tasks import TASKS
-from .statistics import CORRELATIONS, honest_errors
+from ..ground.printed import P2_TASKS
 from .curves import need
+from .statistics import CORRELATIONS, honest_errors
 
 # %% ../../nbs/5_results/03_levels.ipynb #c005
 # the metric that tables print

@@ -9,17 +9,20 @@ __all__ = ['P2_TABLE2', 'SETTINGS', 'TOKENS', 'SETTING_NAMES', 'SQUAD_SIZES', 'p
 
 # %% ../../nbs/5_results/04_settings.ipynb #c002
 from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 from transformers import RobertaConfig
-from ..ground.errors import choose, EmbryoError
-from ..ground.profiles import settings
-from ..ground.printed import P2_TASKS, printed_finetuning, printed_sizes, printed_table, quantity
-from ..models.models import FAMILIES
-from ..pretraining.settings import longest, PretrainConfig, tokens_at
-from ..pretraining.transplants import STAGE
+
+from ..evaluation.squad.squad import PAPER_SQUAD, SquadConfig
+from ..evaluation.squad.squad import TASK as SQUAD
 from ..evaluation.tasks.trivial import PAPER, FinetuneConfig, plan
-from ..evaluation.squad.squad import PAPER_SQUAD, TASK as SQUAD, SquadConfig
+from ..ground.errors import EmbryoError, choose
+from ..ground.printed import P2_TASKS, printed_finetuning, printed_sizes, printed_table, quantity
+from ..ground.profiles import settings
+from ..models.models import FAMILIES
+from ..pretraining.settings import PretrainConfig, longest, tokens_at
+from ..pretraining.transplants import STAGE
 from .figures import p2_order
 from .levels import GLUE_SIZES
 

@@ -9,7 +9,9 @@ __all__ = ['CORRELATIONS', 'NOT_REACHED', 'quantiles', 'mean_interval', 'honest_
 # %% ../../nbs/5_results/00_statistics.ipynb #c002
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, t as student_t
+from scipy.stats import norm
+from scipy.stats import t as student_t
+
 from ..ground.errors import EmbryoError
 from ..ground.rows import share_error
 

@@ -9,13 +9,14 @@ __all__ = ['KEYS', 'as_list', 'asked_l1s', 'models', 'pick_steps', 'checkpoint_n
 
 # %% ../../../nbs/6_batch/02_graph/03_results.ipynb #c002
 from pathlib import Path
-from ...ground.errors import choose, EmbryoError
-from ...ground.profiles import checkpoint_steps
+
+from .scores import checkpoint_params, examine_node, finetune_node
+from .series import saved_steps, series_nodes, world_nodes
+from .study import Study, draft, file_of, own_functions
 from ..nodes import Node
 from ..templates import template_parameters
-from .study import draft, file_of, own_functions, Study
-from .series import saved_steps, series_nodes, world_nodes
-from .scores import checkpoint_params, examine_node, finetune_node
+from ...ground.errors import EmbryoError, choose
+from ...ground.profiles import checkpoint_steps
 
 # %% ../../../nbs/6_batch/02_graph/03_results.ipynb #c005
 def as_list(x) -> list:

@@ -7,11 +7,11 @@ __all__ = ['checkpoint_params', 'asked_evaluators', 'check_examine', 'evaluation
            'examine_node', 'check_intermediate', 'finetune_settings', 'task_files', 'finetune_node']
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c002
-from ...ground.errors import choose, EmbryoError
-from ...ground.profiles import settings
-from ..nodes import Node
-from .study import data_files, draft, file_of, own_functions, Study
 from .series import given
+from .study import Study, data_files, draft, file_of, own_functions
+from ..nodes import Node
+from ...ground.errors import EmbryoError, choose
+from ...ground.profiles import settings
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c005
 def checkpoint_params(

@@ -9,10 +9,11 @@ __all__ = ['world_nodes', 'check_source', 'l1_settings', 'corpus_nodes', 'check_
 
 # %% ../../../nbs/6_batch/02_graph/01_series.ipynb #c002
 from pathlib import Path
-from ...ground.errors import choose, EmbryoError
-from ...ground.profiles import checkpoint_steps, settings
+
+from .study import Study, after, beside, draft, file_of
 from ..templates import resolve
-from .study import after, beside, draft, file_of, Study
+from ...ground.errors import EmbryoError, choose
+from ...ground.profiles import checkpoint_steps, settings
 
 # %% ../../../nbs/6_batch/02_graph/01_series.ipynb #c005
 def world_nodes(

@@ -13,11 +13,12 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from ...ground.errors import EmbryoError, shown
-from ...ground.seeds import digest, sha256
-from ...ground.profiles import load_function, read_profile, repo_root
-from ..templates import check_parameters, code_hash
+
 from ..nodes import SERIES, Node
+from ..templates import check_parameters, code_hash
+from ...ground.errors import EmbryoError, shown
+from ...ground.profiles import load_function, read_profile, repo_root
+from ...ground.seeds import digest, sha256
 
 # %% ../../../nbs/6_batch/02_graph/00_study.ipynb #c005
 def where(

@@ -11,12 +11,14 @@ __all__ = ['FACT', 'TEMPLATE', 'MAY_LACK', 'LAMA_FILE', 'ONTONOTES', 'lama_fact'
 import json
 import re
 from pathlib import Path
+
 from tqdm import tqdm
-from ...ground.errors import EmbryoError
-from ...ground.seeds import digest
-from ...ground.printed import RELATIONS
+
 from .tasks import table_rows
 from .text import UserFiles
+from ...ground.errors import EmbryoError
+from ...ground.printed import RELATIONS
+from ...ground.seeds import digest
 
 # %% ../../../nbs/1_corpora/08_fetching/04_facts.ipynb #c005
 # fields of a fact and of a template

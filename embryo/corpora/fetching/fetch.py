@@ -9,15 +9,16 @@ __all__ = ['SOURCES', 'WHAT', 'WIKIPEDIA', 'ABOUT', 'MADE_BY', 'parts_of', 'Samp
 # %% ../../../nbs/1_corpora/08_fetching/05_fetch.ipynb #c002
 from dataclasses import dataclass, replace
 from pathlib import Path
-from ...ground.errors import choose, EmbryoError
-from ...ground.files import command
-from ...ground.seeds import digest
-from ...ground.data import read_manifest
-from .hub import Hub, read_source, Source
+
+from .facts import copy_ontonotes, lama_files, ontonotes_files
+from .hub import Hub, Source, read_source
 from .ledger import BY, Ledger
 from .tasks import GLUE, glue_files, squad_files
-from .text import text_parts, UserFiles
-from .facts import copy_ontonotes, lama_files, ontonotes_files
+from .text import UserFiles, text_parts
+from ...ground.data import read_manifest
+from ...ground.errors import EmbryoError, choose
+from ...ground.files import command
+from ...ground.seeds import digest
 
 # %% ../../../nbs/1_corpora/08_fetching/05_fetch.ipynb #c005
 SOURCES = {

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, unquote, urlsplit
+
 from ...ground.errors import EmbryoError
 from ...ground.seeds import sha256
 

@@ -10,11 +10,13 @@ import gzip
 import lzma
 import re
 from pathlib import Path
+
 from fastcore.basics import patch
+
+from ...ground.data import read_manifest
 from ...ground.errors import EmbryoError
 from ...ground.files import atomic, read_json, sealed, write_json
 from ...ground.seeds import sha256
-from ...ground.data import read_manifest
 
 # %% ../../../nbs/1_corpora/08_fetching/01_ledger.ipynb #c005
 def packed(path, text: str) -> bytes:

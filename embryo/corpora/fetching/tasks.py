@@ -10,7 +10,9 @@ __all__ = ['PAIR', 'ENTAILED', 'DEV', 'GLUE', 'cell', 'glue_line', 'stated_label
 import json
 import re
 from dataclasses import replace
+
 from tqdm import tqdm
+
 from ...ground.errors import EmbryoError
 from ...ground.seeds import digest
 

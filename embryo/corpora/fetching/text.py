@@ -16,10 +16,12 @@ import stat
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
+
 from tqdm import tqdm
+
+from ...ground.data import read_lines
 from ...ground.errors import EmbryoError
 from ...ground.seeds import digest, rng_for, seed_for, sha256
-from ...ground.data import read_lines
 
 # %% ../../../nbs/1_corpora/08_fetching/03_text.ipynb #c005
 def drawn_groups(

@@ -9,8 +9,9 @@ __all__ = ['FIXED', 'check_row', 'check_same_sentence', 'conll_row', 'column_spa
 
 # %% ../../../nbs/4_evaluation/01_annotations/01_conll.ipynb #c002
 import re
-from ...ground.errors import EmbryoError, shown
+
 from .sentences import annotated
+from ...ground.errors import EmbryoError, shown
 
 # %% ../../../nbs/4_evaluation/01_annotations/01_conll.ipynb #c006
 FIXED = 11  # columns before the arguments

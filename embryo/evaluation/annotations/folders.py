@@ -10,10 +10,11 @@ __all__ = ['PENN', 'SPLITS', 'ENDINGS', 'EDGE_TASKS', 'is_tag', 'add_tags', 'rea
 # %% ../../../nbs/4_evaluation/01_annotations/02_folders.ipynb #c002
 from itertools import chain
 from pathlib import Path
-from ...ground.errors import EmbryoError, shown
-from ...ground.data import read_lines
-from .sentences import ACCEPTED, read_json_lines
+
 from .conll import read_conll
+from .sentences import ACCEPTED, read_json_lines
+from ...ground.data import read_lines
+from ...ground.errors import EmbryoError, shown
 
 # %% ../../../nbs/4_evaluation/01_annotations/02_folders.ipynb #c006
 PENN = set(

@@ -13,6 +13,7 @@ import json
 import re
 from bisect import bisect_right
 from itertools import accumulate
+
 from ...ground.errors import EmbryoError, shown
 from ...ground.files import load_json
 

@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
-from ...ground.errors import EmbryoError
-from ...ground.rows import mean_rows, row_frame
+
 from ...corpora.tokens import length_batches, pad_batch
-from ...models.models import check_fit, hidden_at, mlm_head
+from .lama import casing, check_template, pieces_of, read_records, single_pieces
 from ..words.windows import position_limit
 from ..words.words import examining
-from .lama import casing, check_template, pieces_of, read_records, single_pieces
+from ...ground.errors import EmbryoError
+from ...ground.rows import mean_rows, row_frame
+from ...models.models import check_fit, hidden_at, mlm_head
 
 # %% ../../../nbs/4_evaluation/05_knowledge/01_facts.ipynb #c006
 FACT = ["relation", "sub_label", "obj_label"]

@@ -9,10 +9,12 @@ __all__ = ['KEPT', 'TYPES', 'MARKS', 'CASING', 'not_whole', 'read_records', 'che
 # %% ../../../nbs/4_evaluation/05_knowledge/00_lama.ipynb #c002
 import json
 from pathlib import Path
+
 import pandas as pd
+
+from ...ground.data import read_lines
 from ...ground.errors import EmbryoError, shown
 from ...ground.files import load_json
-from ...ground.data import read_lines
 
 # %% ../../../nbs/4_evaluation/05_knowledge/00_lama.ipynb #c005
 def not_whole(

@@ -10,11 +10,12 @@ __all__ = ['VERDICTS', 'EXAMPLES', 'careful', 'since_turn', 'turns', 'verdict_of
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
+
+from ..words.windows import position_limit
+from ..words.words import examining
 from ...ground.errors import EmbryoError
 from ...ground.rows import row_frame
 from ...models.models import check_fit
-from ..words.windows import position_limit
-from ..words.words import examining
 
 # %% ../../../nbs/4_evaluation/05_knowledge/02_verdicts.ipynb #c006
 def careful(

@@ -13,26 +13,28 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import torch
-from ...ground.errors import choose, EmbryoError
-from ...ground.seeds import rng_for
-from ...ground.rows import mean_rows, row_frame
-from ...models.models import check_fit
-from ..words.windows import lay_out, position_limit, tokenize_words
-from ..words.words import examining
+
+from .probes import fit_probes, probe_answers
 from embryo.evaluation.probing.targets import (
     SPLITS,
     TASKS,
+    ProbeConfig,
     control_labels,
     control_types,
-    ProbeConfig,
     span_places,
     span_table,
     target_table,
 )
-from .probes import fit_probes, probe_answers
+from ..words.windows import lay_out, position_limit, tokenize_words
+from ..words.words import examining
+from ...ground.errors import EmbryoError, choose
+from ...ground.rows import mean_rows, row_frame
+from ...ground.seeds import rng_for
+from ...models.models import check_fit
 
 # %% ../../../nbs/4_evaluation/03_probing/02_probe.ipynb #c006
 def f1_parts(

@@ -8,12 +8,14 @@ __all__ = ['RULES', 'linear_logits', 'linear_gradient', 'Probes', 'Corrected', '
 
 # %% ../../../nbs/4_evaluation/03_probing/01_probes.ipynb #c002
 import copy
+
 import numpy as np
 import torch
 from tqdm import tqdm
-from ...ground.seeds import rng_for
-from ..words.words import top_share
+
 from .targets import ProbeConfig
+from ..words.words import top_share
+from ...ground.seeds import rng_for
 
 # %% ../../../nbs/4_evaluation/03_probing/01_probes.ipynb #c004a
 def linear_logits(

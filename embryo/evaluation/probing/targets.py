@@ -10,14 +10,16 @@ __all__ = ['TASKS', 'SPLITS', 'SOURCES', 'TARGETS', 'MODES', 'pos_targets', 'con
 # %% ../../../nbs/4_evaluation/03_probing/00_targets.ipynb #c002
 from dataclasses import dataclass
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
-from ...ground.errors import choose, EmbryoError
-from ...ground.seeds import seed_for
+
 from ...corpora.tokens import length_batches, pad_batch
 from ..annotations.folders import read_folder
+from ...ground.errors import EmbryoError, choose
+from ...ground.seeds import seed_for
 
 # %% ../../../nbs/4_evaluation/03_probing/00_targets.ipynb #c005
 # task -> what a treebank's sentence must have

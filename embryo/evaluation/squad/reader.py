@@ -9,22 +9,24 @@ __all__ = ['new_reader', 'span_logits', 'best_spans', 'window_spans', 'best_wind
 # %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c002
 import copy
 from dataclasses import fields
+
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 from transformers import AutoModelForQuestionAnswering
-from ...ground.errors import EmbryoError
-from ...ground.seeds import seed_for
-from ...ground.machine import device
-from ...ground.rows import row_frame
-from ..tasks.settings import drawn, FinetuneConfig, plan
+
+from .scores import answer_scores, squad_rows
+from .squad import TASK, SquadConfig
+from .windows import squad_windows
 from ..tasks.batches import collate
 from ..tasks.finetune import load_body, loss_row, put_on_body, training_passes, use_bf16
-from .squad import SquadConfig, TASK
-from .scores import answer_scores, squad_rows
-from .windows import squad_windows
+from ..tasks.settings import FinetuneConfig, drawn, plan
+from ...ground.errors import EmbryoError
+from ...ground.machine import device
+from ...ground.rows import row_frame
+from ...ground.seeds import seed_for
 
 # %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c009
 def new_reader(

@@ -10,10 +10,12 @@ __all__ = ['normalise', 'word_f1', 'answer_scores', 'score_frame', 'question_sco
 import re
 import string
 from collections import Counter
+
 import numpy as np
 import pandas as pd
-from ...ground.rows import mean_rows, row_frame, share_error
+
 from .squad import TASK
+from ...ground.rows import mean_rows, row_frame, share_error
 
 # %% ../../../nbs/4_evaluation/07_squad/01_scores.ipynb #c005
 def normalise(

@@ -10,13 +10,15 @@ __all__ = ['KINDS', 'QUESTION', 'FILES', 'TASK', 'PAPER_SQUAD', 'field', 'check_
 import json
 from dataclasses import dataclass
 from pathlib import Path
+
 import pandas as pd
-from ...ground.errors import EmbryoError, shown
-from ...ground.files import load_json
-from ...ground.data import read_lines
-from ...ground.printed import printed_finetuning
+
 from ..tasks.columns import matching_files
 from ..tasks.settings import FinetuneConfig
+from ...ground.data import read_lines
+from ...ground.errors import EmbryoError, shown
+from ...ground.files import load_json
+from ...ground.printed import printed_finetuning
 
 # %% ../../../nbs/4_evaluation/07_squad/00_squad.ipynb #c007
 KINDS = {str: "a text", list: "a list", int: "a whole number", bool: "true or false"}

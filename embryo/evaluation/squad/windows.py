@@ -7,11 +7,13 @@ __all__ = ['Window', 'pair_template', 'piece_span', 'paragraph_pieces', 'questio
 
 # %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c002
 from collections import namedtuple
+
 import numpy as np
 import pandas as pd
-from ...ground.errors import EmbryoError
-from ..tasks.batches import encode
+
 from .squad import SquadConfig
+from ..tasks.batches import encode
+from ...ground.errors import EmbryoError
 
 # %% ../../../nbs/4_evaluation/07_squad/02_windows.ipynb #c007
 def pair_template(

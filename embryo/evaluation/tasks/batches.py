@@ -9,6 +9,7 @@ __all__ = ['MOST_UNKNOWN', 'positions', 'check_fit', 'check_ids', 'encode', 'len
 import numpy as np
 import pandas as pd
 import torch
+
 from ...ground.errors import EmbryoError
 from ...ground.seeds import rng_for
 

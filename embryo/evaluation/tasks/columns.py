@@ -10,11 +10,13 @@ __all__ = ['NUMBER', 'BROKEN_SHARE', 'EXAMPLE', 'read_score', 'read_label', 'rea
 import fnmatch
 import re
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
-from ...ground.errors import EmbryoError, shown
-from ...ground.data import read_lines
+
 from .tasks import TASKS, Task
+from ...ground.data import read_lines
+from ...ground.errors import EmbryoError, shown
 
 # %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c007
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.I)

@@ -13,6 +13,7 @@ import copy
 from collections import namedtuple
 from contextlib import contextmanager
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import torch
@@ -20,17 +21,18 @@ import torch.nn.functional as F
 from tqdm import tqdm
 from transformers import AutoModel, AutoModelForSequenceClassification
 from transformers.utils import logging as hf_logging
-from ...ground.errors import EmbryoError
-from ...ground.seeds import seed_for
-from ...ground.machine import device, has_bf16
-from ...ground.rows import row_frame
+
 from ...corpora.tokens import open_tokenizer
-from ...models.models import check_config, hidden_at
-from .tasks import Task
+from .batches import collate, encode, length_batches, positions  # noqa: F401
 from .reading import as_task
 from .scores import answers, measure, score_rows
-from .settings import drawn, FinetuneConfig, lr_share, plan
-from .batches import collate, encode, length_batches, positions  # noqa: F401
+from .settings import FinetuneConfig, drawn, lr_share, plan
+from .tasks import Task
+from ...ground.errors import EmbryoError
+from ...ground.machine import device, has_bf16
+from ...ground.rows import row_frame
+from ...ground.seeds import seed_for
+from ...models.models import check_config, hidden_at
 
 # %% ../../../nbs/4_evaluation/06_tasks/07_finetune.ipynb #c008
 @contextmanager

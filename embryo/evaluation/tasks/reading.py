@@ -12,12 +12,14 @@ __all__ = ['SENTENCES', 'LABELS', 'MOST_LABELS', 'known_sentences', 'only_candid
 import re
 import tomllib
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
-from ...ground.errors import choose, EmbryoError, shown
-from ...ground.data import read_lines
-from .tasks import TASKS, check_task, fitting_metrics, Task
+
 from .columns import NUMBER, read_columns, read_header, read_label, read_tsv, split_files
+from .tasks import TASKS, Task, check_task, fitting_metrics
+from ...ground.data import read_lines
+from ...ground.errors import EmbryoError, choose, shown
 
 # %% ../../../nbs/4_evaluation/06_tasks/02_reading.ipynb #c007
 # Columns of sentences that are known without being told

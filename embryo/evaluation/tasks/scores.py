@@ -8,12 +8,14 @@ __all__ = ['ratio', 'cell_scores', 'answers', 'decided', 'confusion', 'measure',
 
 # %% ../../../nbs/4_evaluation/06_tasks/03_scores.ipynb #c002
 import math
+
 import numpy as np
 from scipy.stats import rankdata
+
+from .reading import as_task
+from .tasks import METRICS, Task
 from ...ground.errors import EmbryoError
 from ...ground.rows import share_error
-from .tasks import METRICS, Task
-from .reading import as_task
 
 # %% ../../../nbs/4_evaluation/06_tasks/03_scores.ipynb #c005
 def ratio(

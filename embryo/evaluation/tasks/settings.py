@@ -7,12 +7,14 @@ __all__ = ['PAPER', 'FinetuneConfig', 'plan', 'lr_share', 'drawn']
 
 # %% ../../../nbs/4_evaluation/06_tasks/04_settings.ipynb #c002
 from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
-from ...ground.errors import EmbryoError
-from ...ground.seeds import rng_for
-from ...ground.printed import printed_finetuning
+
 from .tasks import TASKS
+from ...ground.errors import EmbryoError
+from ...ground.printed import printed_finetuning
+from ...ground.seeds import rng_for
 
 # %% ../../../nbs/4_evaluation/06_tasks/04_settings.ipynb #c005
 @dataclass(frozen=True)

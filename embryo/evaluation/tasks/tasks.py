@@ -10,10 +10,12 @@ __all__ = ['METRICS', 'BINARY', 'YES', 'MNLI_LABELS', 'COLA_COLUMNS', 'MNLI_FILE
 import functools
 import warnings
 from dataclasses import dataclass
+
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from ...ground.errors import choose, EmbryoError, shown
+
+from ...ground.errors import EmbryoError, choose, shown
 
 # %% ../../../nbs/4_evaluation/06_tasks/00_tasks.ipynb #c005
 def correlation(

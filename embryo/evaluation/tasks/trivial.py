@@ -11,17 +11,19 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
+
 import numpy as np
 import pandas as pd
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from ...ground.errors import EmbryoError
-from ...ground.rows import row_frame
-from .tasks import Task
+
 from .reading import as_task, read_task
 from .scores import answers, measure, score_rows
-from .settings import drawn, FinetuneConfig, PAPER, plan  # noqa: F401
+from .settings import PAPER, FinetuneConfig, drawn, plan  # noqa: F401
+from .tasks import Task
+from ...ground.errors import EmbryoError
+from ...ground.rows import row_frame
 
 # %% ../../../nbs/4_evaluation/06_tasks/05_trivial.ipynb #c005
 def constant_answers(

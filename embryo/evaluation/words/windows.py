@@ -9,6 +9,7 @@ __all__ = ['VERB_FORMS', 'CLASSES', 'in_classes', 'check_tags', 'tag_counts', 'w
 # %% ../../../nbs/4_evaluation/02_words/00_windows.ipynb #c002
 import numpy as np
 import pandas as pd
+
 from ...ground.errors import EmbryoError
 from ...ground.rows import row_frame
 

@@ -10,15 +10,17 @@ __all__ = ['BANDS', 'examining', 'top_share', 'predict', 'spans', 'batch_hits', 
 # %% ../../../nbs/4_evaluation/02_words/01_words.ipynb #c002
 import copy
 from contextlib import contextmanager
+
 import numpy as np
 import pandas as pd
 import torch
 from tqdm import tqdm
+
+from ...corpora.tokens import N_SPECIALS, IdCorpus, length_batches, pad_batch
+from .windows import CLASSES, check_tags, in_classes, lay_out, position_limit, tokenize_words
 from ...ground.errors import EmbryoError
 from ...ground.rows import mean_rows, row_frame
-from ...corpora.tokens import N_SPECIALS, IdCorpus, length_batches, pad_batch
 from ...models.models import check_fit, hidden_at, mlm_head
-from .windows import CLASSES, check_tags, in_classes, lay_out, position_limit, tokenize_words
 
 # %% ../../../nbs/4_evaluation/02_words/01_words.ipynb #c006
 @contextmanager

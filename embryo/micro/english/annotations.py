@@ -7,7 +7,7 @@ __all__ = ['UPOS', 'SCONJ', 'BE_FORMS', 'upos', 'printed_word', 'bare_label', 'b
            'chains', 'heights', 'draw_constituents', 'draw_roles', 'draw_tree']
 
 # %% ../../../nbs/micro/00_english/06_annotations.ipynb #c002
-from .documents import Doc, leaves, spans, Tree
+from .documents import Doc, Tree, leaves, spans
 from .sentences import SUBORDINATORS, text_of
 
 # %% ../../../nbs/micro/00_english/06_annotations.ipynb #c005

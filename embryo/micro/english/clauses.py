@@ -10,8 +10,10 @@ __all__ = ['REFLEXIVE', 'TOLD_AGAIN', 'BE_VERB', 'SEEM', 'COPULAR', 'can_be_refl
 
 # %% ../../../nbs/micro/00_english/04_clauses.ipynb #c002
 from fastcore.basics import patch
-from .lexicon import BE, GRADED, adverb_urns, Verb
-from .documents import adjective, Doc, Entity, entity, Tree
+
+from .documents import Doc, Entity, Tree, adjective, entity
+from .events import PLACE, Event, draw_event, place_phrase, time_phrase, verb_phrase
+from .lexicon import BE, GRADED, Verb, adverb_urns
 from embryo.micro.english.nouns import (
     another_adjective,
     article,
@@ -22,7 +24,6 @@ from embryo.micro.english.nouns import (
     role_of,
     town,
 )
-from .events import PLACE, draw_event, Event, place_phrase, time_phrase, verb_phrase
 
 # %% ../../../nbs/micro/00_english/04_clauses.ipynb #c006
 REFLEXIVE = dict(m="himself", f="herself", n="itself", p="themselves", I="myself", you="yourself")

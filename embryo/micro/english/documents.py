@@ -8,6 +8,7 @@ __all__ = ['SPACING', 'CAST', 'NUMBERS', 'Tree', 'leaves', 'spans', 'detokenise'
 
 # %% ../../../nbs/micro/00_english/01_documents.ipynb #c002
 from contextlib import contextmanager
+
 from embryo.micro.english.lexicon import (
     ADJECTIVES,
     TOPICS,

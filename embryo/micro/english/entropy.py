@@ -9,10 +9,12 @@ __all__ = ['Roll', 'first_sound', 'could_be', 'told', 'TracingDice', 'forms_of',
 # %% ../../../nbs/micro/00_english/07_entropy.ipynb #c002
 import math
 from collections import Counter
+
 import numpy as np
+
 from ...ground.errors import EmbryoError
-from .lexicon import Dice, Noun, Verb
 from .documents import Doc, leaves, text_of
+from .lexicon import Dice, Noun, Verb
 from .sentences import writing
 
 # %% ../../../nbs/micro/00_english/07_entropy.ipynb #c005

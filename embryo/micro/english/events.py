@@ -9,8 +9,8 @@ __all__ = ['UNSAID', 'FRAMES', 'SIMPLE', 'PLACE', 'MODALS', 'STATIVE', 'LOC', 'A
            'frequency', 'negation', 'verb_phrase']
 
 # %% ../../../nbs/micro/00_english/03_events.ipynb #c002
+from .documents import Doc, Entity, Tree, entity
 from .lexicon import BE, DO, HAVE, NAMES, adverb_urns, name_urns, urn, zipf
-from .documents import Doc, Entity, entity, Tree
 from .nouns import noun_phrase, town
 
 # %% ../../../nbs/micro/00_english/03_events.ipynb #c005

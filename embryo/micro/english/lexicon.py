@@ -11,6 +11,7 @@ __all__ = ['TOPICS', 'NOUNS', 'NAMES', 'ADJECTIVES', 'GRADABLE', 'ADVERBS', 'THI
 
 # %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c002
 import re
+
 from ...ground.seeds import rng_for
 
 # %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c005

@@ -10,8 +10,8 @@ __all__ = ['PRONOUNS', 'SCALES', 'PROSODY', 'JUDGING', 'VERY', 'OLD_SG', 'OLD_PL
            'quantified']
 
 # %% ../../../nbs/micro/00_english/02_nouns.ipynb #c002
+from .documents import NUMBERS, Doc, Entity, Tree, adjective
 from .lexicon import ADJECTIVES, adjective_urns, name_urns, urn
-from .documents import NUMBERS, adjective, Doc, Entity, Tree
 
 # %% ../../../nbs/micro/00_english/02_nouns.ipynb #c005
 # nominative, accusative, possessive

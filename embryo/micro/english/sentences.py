@@ -10,21 +10,21 @@ __all__ = ['SUBORDINATORS', 'CONJUNCTIONS', 'LIKING', 'KINDS', 'STORY_KINDS', 'A
            'next_sentence', 'new_section', 'writing', 'document']
 
 # %% ../../../nbs/micro/00_english/05_sentences.ipynb #c002
-from .lexicon import DO, adjective_urns, adverb_urns, by_lemma, Dice, name_urns, urn
+from .clauses import BE_VERB, COPULAR, action, clause, copular
 from embryo.micro.english.documents import (
-    choose_props,
     Doc,
-    entity,
     Entity,
+    Tree,
+    choose_props,
+    entity,
     finish,
     leaves,
     new_person,
     text_of,
-    Tree,
 )
+from .events import PLACE, Event, draw_event, inflect, place_phrase, time_phrase, verb_phrase
+from .lexicon import DO, Dice, adjective_urns, adverb_urns, by_lemma, name_urns, urn
 from .nouns import degree, noun_phrase, number_of
-from .events import PLACE, draw_event, Event, inflect, place_phrase, time_phrase, verb_phrase
-from .clauses import action, BE_VERB, clause, copular, COPULAR
 
 # %% ../../../nbs/micro/00_english/05_sentences.ipynb #c007
 def plain(doc: Doc) -> Tree:

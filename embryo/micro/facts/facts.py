@@ -13,11 +13,12 @@ import re
 import uuid
 from functools import cache
 from typing import NamedTuple
-from ...ground.errors import choose, EmbryoError
+
+from ...ground.errors import EmbryoError, choose
 from ...ground.printed import RELATIONS
+from ..english.documents import Tree, finish
 from ..english.lexicon import Dice, urn
-from ..english.documents import finish, Tree
-from .table import Fact, FACTS
+from .table import FACTS, Fact
 
 # %% ../../../nbs/micro/01_facts/01_facts.ipynb #c005
 PARAPHRASES = """

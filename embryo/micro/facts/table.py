@@ -8,7 +8,8 @@ __all__ = ['FACTS_BY_RELATION', 'FACTS', 'Fact', 'read_group', 'read_relation', 
 # %% ../../../nbs/micro/01_facts/00_table.ipynb #c002
 import re
 from typing import NamedTuple
-from ...ground.errors import choose, EmbryoError
+
+from ...ground.errors import EmbryoError, choose
 from ...ground.printed import RELATIONS
 
 # %% ../../../nbs/micro/01_facts/00_table.ipynb #c005

@@ -9,7 +9,9 @@ __all__ = ['LETTERS', 'BACKGROUND', 'MOTIFS', 'SHORTEST', 'LONGEST', 'WISHES', '
 
 # %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c002
 import math
+
 import numpy as np
+
 from ...ground.errors import EmbryoError
 from ..english.lexicon import Dice, urn
 

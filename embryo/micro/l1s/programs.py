@@ -11,13 +11,13 @@ __all__ = ['NUMBERS', 'BASIC', 'Scope', 'string', 'literal', 'argument', 'call',
 from ...ground.errors import EmbryoError
 from ..english.lexicon import Dice, urn
 from embryo.micro.l1s.projects import (
+    FEW,
+    KEYWORDS,
+    Plan,
     a_type,
     counts,
-    FEW,
     humps,
-    KEYWORDS,
     parts,
-    Plan,
     project,
     small,
     variable,

@@ -11,9 +11,10 @@ __all__ = ['AFTER', 'RELATIVE', 'FINITE', 'VERBAL', 'COPULAS', 'PRONOUN_AGREEMEN
 
 # %% ../../../nbs/micro/02_l1s/01_second.ipynb #c002
 from functools import lru_cache
+
 from ...ground.errors import EmbryoError
-from ..english.lexicon import by_sg, Dice
-from ..english.documents import detokenise, Entity, Tree
+from ..english.documents import Entity, Tree, detokenise
+from ..english.lexicon import Dice, by_sg
 from ..english.sentences import document
 from .words import CASE, GRADE, PERSON, SINGULAR, SUFFIX, spell, verb_lemma
 

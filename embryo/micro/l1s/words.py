@@ -8,10 +8,11 @@ __all__ = ['SHORT', 'LONG', 'STEM', 'FIRST', 'LATER', 'SPELL', 'VOWEL', 'DIGITS'
 
 # %% ../../../nbs/micro/02_l1s/00_words.ipynb #c002
 from functools import lru_cache
-from ..english.lexicon import ADJECTIVES, ADVERBS, DO, HAVE, degrees, Dice, nouns, verbs
-from ..english.nouns import PRONOUNS
-from ..english.clauses import REFLEXIVE, SEEM
+
 from ..english.annotations import BE_FORMS
+from ..english.clauses import REFLEXIVE, SEEM
+from ..english.lexicon import ADJECTIVES, ADVERBS, DO, HAVE, Dice, degrees, nouns, verbs
+from ..english.nouns import PRONOUNS
 
 # %% ../../../nbs/micro/02_l1s/00_words.ipynb #c005
 SHORT = ["", "ಿ", "ು", "ೆ", "ೊ"]

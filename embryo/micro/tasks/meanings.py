@@ -11,21 +11,20 @@ __all__ = ['ALIKE', 'CLOSE', 'GROUP', 'CONTRASTS', 'CLASS', 'FIRST', 'TOWNS', 'O
            'express', 'text', 'told', 'asked']
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c002
+from ..english.documents import Entity, detokenise
+from ..english.events import AUXILIARY, Event, auxiliaries, inflect
 from embryo.micro.english.lexicon import (
     ADJECTIVES,
     NAMES,
     SYNONYMS,
     THINGS,
+    Dice,
+    Verb,
     by_lemma,
     by_sg,
-    Dice,
     nouns,
-    Verb,
     verbs,
 )
-from ..english.documents import Entity
-from ..english.events import AUXILIARY, auxiliaries, Event, inflect
-from ..english.documents import detokenise
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c005
 ALIKE = SYNONYMS | {v: k for k, v in SYNONYMS.items()}

@@ -10,8 +10,8 @@ __all__ = ['BOTH', 'DETAILS', 'WEIGHTS', 'PEOPLE', 'STSB_COLUMNS', 'difference',
 
 # %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c002
 from ...ground.errors import EmbryoError
-from ..english.lexicon import Dice, verbs
 from ..english.events import Event
+from ..english.lexicon import Dice, verbs
 from embryo.micro.tasks.meanings import (
     ATTRIBUTES,
     FIRST,

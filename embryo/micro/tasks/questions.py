@@ -6,8 +6,8 @@
 __all__ = ['SWAPPED', 'question', 'besides', 'turned', 'other_question', 'qqp_pair', 'qqp', 'qnli_details', 'qnli_pair', 'qnli']
 
 # %% ../../../nbs/micro/03_tasks/02_questions.ipynb #c002
-from ..english.lexicon import Dice
 from ..english.events import Event
+from ..english.lexicon import Dice
 from embryo.micro.tasks.meanings import (
     ATTRIBUTES,
     asked,
@@ -20,7 +20,7 @@ from embryo.micro.tasks.meanings import (
     text,
     told,
 )
-from .pairs import BOTH, changed, DETAILS, difference, dressed, opened, signs, unlike
+from .pairs import BOTH, DETAILS, changed, difference, dressed, opened, signs, unlike
 
 # %% ../../../nbs/micro/03_tasks/02_questions.ipynb #c005
 def question(ev: Event, slot: str, dice: Dice, polite: float = 0.15) -> str:

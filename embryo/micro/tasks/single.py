@@ -10,10 +10,11 @@ __all__ = ['THIRD', 'BASE', 'PAST', 'JUDGED', 'TASKS', 'CEILINGS', 'wrong_form',
 # %% ../../../nbs/micro/03_tasks/03_single.ipynb #c002
 import re
 from functools import partial
-from ..english.lexicon import ADJECTIVES, HAVE, Dice, name_urns, verbs
-from ..english.documents import detokenise, Doc, leaves
-from ..english.nouns import VERY
+
+from ..english.documents import Doc, detokenise, leaves
 from ..english.events import Event
+from ..english.lexicon import ADJECTIVES, HAVE, Dice, name_urns, verbs
+from ..english.nouns import VERY
 from ..english.sentences import sentence
 from embryo.micro.tasks.meanings import (
     ATTRIBUTES,

@@ -11,21 +11,50 @@ __all__ = ['NOT_RUN', 'ASKED', 'Nursery', 'look_at', 'captioned', 'caption_of', 
 # %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #b0bfe369
 from dataclasses import dataclass, field
 from functools import cached_property
+
 import pandas as pd
+
 from ...models.cost import shape
 from ...pretraining.runs import STUCK_MARGIN
 from ..figures import figure
-from ..p1.losses import SPELLED
 from .curves import ARM_KEYS, NOTHING, at_best, best_settings, most_chains, nursery_curves
+from embryo.results.nursery.drawings import (
+    FEWEST,
+    beside_fewest,
+    fewest_alone,
+    mean_curves,
+    plot_nursery,
+    plot_saved_at,
+    plot_savings,
+    told_unread,
+)
+from embryo.results.nursery.growth import (
+    OWN,
+    SHARED,
+    acquisition,
+    acquisition_gap,
+    chains_only,
+    in_shared_settings,
+    plot_acquisition,
+    plot_growth,
+    probed,
+    table_gap,
+    table_probed,
+)
 from .plateau import plateau_rows
 from .savings import BELOW, at_equal_flops, saved_at, savings
-from .drawings import FEWEST, beside_fewest, fewest_alone, mean_curves, plot_nursery
-from .drawings import plot_saved_at, plot_savings, told_unread
 from .tables import table_end, table_savings, told_baselines, told_columns, told_settings
-from .growth import OWN, SHARED, acquisition, acquisition_gap, chains_only, in_shared_settings
-from .growth import plot_acquisition, plot_growth, probed, table_gap, table_probed
-from .tasks import against_each, headline, table_against, table_changes, table_tasks
-from .tasks import task_changes, task_scores, trivial_seeds
+from embryo.results.nursery.tasks import (
+    against_each,
+    headline,
+    table_against,
+    table_changes,
+    table_tasks,
+    task_changes,
+    task_scores,
+    trivial_seeds,
+)
+from ..p1.losses import SPELLED
 
 # %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #747727a5
 @dataclass

@@ -9,9 +9,11 @@ __all__ = ['ARM_KEYS', 'NOTHING', 'RUN', 'CURVES', 'LEVEL', 'ALIKE', 'arm_of', '
 # %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #c002
 import re
 from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
+
 from ...ground.errors import EmbryoError
 from ...pretraining.chains import before, chain_name, read_chain, said
 from ..curves import need

@@ -8,11 +8,13 @@ __all__ = ['FEWEST', 'BLUE', 'arm_styles', 'fewest_alone', 'beside_fewest', 'mea
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #c99665d9
 import math
+
 import numpy as np
 import pandas as pd
+
 from ...pretraining.chains import said
-from ..p1.losses import beside, panels
 from .curves import NOTHING, half_width, plain_setting
+from ..p1.losses import beside, panels
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #9bef0ce5
 # English alone in the schedule and setting that savings below the plateau are read against

@@ -8,14 +8,16 @@ __all__ = ['SHARED', 'OWN', 'POS_SHOWN', 'ACQUIRED', 'GAP_KEYS', 'PROBED', 'in_s
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c002
 import math
+
 import numpy as np
 import pandas as pd
+
 from ...pretraining.chains import grown, is_chain, read_chain, said
+from .curves import NOTHING, arm_of, plain_setting
+from .drawings import arm_styles, unread
+from .savings import difference
 from ..p1.losses import PROBES, layer_at, panels
 from ..p1.orders import selectivity_data
-from .curves import NOTHING, arm_of, plain_setting
-from .savings import difference
-from .drawings import arm_styles, unread
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c004
 SHARED = "shared"  # reading in the settings that all sizes have

@@ -7,8 +7,10 @@ __all__ = ['NEAR', 'PAST', 'two_lines', 'one_line', 'crossing', 'leaves_plateau'
 
 # %% ../../../nbs/5_results/07_nursery/01_plateau.ipynb #6b8b8c9d
 import math
+
 import numpy as np
 import pandas as pd
+
 from ...pretraining.runs import STUCK_MARGIN
 from .curves import ARM_KEYS, half_width
 

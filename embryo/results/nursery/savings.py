@@ -9,9 +9,12 @@ __all__ = ['NO_BASELINE', 'BELOW', 'WHOLE', 'tokens_to', 'difference', 'efficien
 # %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c002
 import math
 from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student_t, ttest_ind
+from scipy.stats import t as student_t
+from scipy.stats import ttest_ind
+
 from ...ground.errors import EmbryoError
 from ...pretraining.runs import STUCK_MARGIN
 from .curves import ALIKE, ARM_KEYS, NOTHING

@@ -8,7 +8,9 @@ __all__ = ['millions', 'percent', 'nats', 'gain', 'with_interval', 'alone_name',
 
 # %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #07053890
 import math
+
 import pandas as pd
+
 from ...pretraining.chains import said
 from .curves import ARM_KEYS, NOTHING, plain_setting
 from .savings import BELOW

@@ -8,17 +8,19 @@ __all__ = ['TRIVIAL', 'NO_RIVAL', 'SCORE_KEYS', 'CHANGES', 'AGAINST', 'trivial_s
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c002
 import math
+
 import pandas as pd
+
 from ...ground.printed import P2_TASKS
 from ...pretraining.chains import NEXT, before, chain_name, read_chain, said
-from ..statistics import contrast, over_seeds
 from ..levels import MAIN
-from ..p1.losses import FAMILY
-from ..p2.scores import seed_scores
 from .curves import ALIKE, ARM_KEYS, NOTHING, arm_of, plain_setting
+from .growth import chains_only
 from .savings import BELOW, savings
 from .tables import millions, nats, percent, with_interval
-from .growth import chains_only
+from ..p1.losses import FAMILY
+from ..p2.scores import seed_scores
+from ..statistics import contrast, over_seeds
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c006
 # group of the rows -> name

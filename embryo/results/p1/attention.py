@@ -9,13 +9,15 @@ __all__ = ['ONSET_COLUMNS', 'MAP_COLUMNS', 'DASHES', 'PLACES', 'FOUR', 'with_nea
 
 # %% ../../../nbs/5_results/05_p1/05_attention.ipynb #c002
 import itertools
+
 import numpy as np
 import pandas as pd
-from ...ground.errors import choose, EmbryoError
+
 from ...evaluation.attention import METRICS, NEAR, near_weights, read_maps
+from ...ground.errors import EmbryoError, choose
 from ..figures import figure
-from ..statistics import mean_interval, over_seeds, reach
 from .losses import panels
+from ..statistics import mean_interval, over_seeds, reach
 
 # %% ../../../nbs/5_results/05_p1/05_attention.ipynb #c005
 def with_near(

@@ -12,16 +12,18 @@ __all__ = ['P1_TABLE9_SHARES', 'SHOWN', 'SIX', 'RELATION_COLUMNS', 'SCORES', 'TA
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c002
 from functools import partial
+
 import numpy as np
 import pandas as pd
-from ...ground.errors import EmbryoError
-from ...ground.printed import P1_RELATIONS, P1_TABLE8, RELATIONS, printed_table
+
 from ...evaluation.knowledge.facts import BANDS, band
 from ...evaluation.knowledge.verdicts import EXAMPLES, VERDICTS, careful, verdicts
-from ..figures import figure
-from ..statistics import over_seeds
+from ...ground.errors import EmbryoError
+from ...ground.printed import P1_RELATIONS, P1_TABLE8, RELATIONS, printed_table
 from ..curves import need
+from ..figures import figure
 from .losses import panels
+from ..statistics import over_seeds
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c005
 P1_TABLE9_SHARES = (0.1, 0.2, 0.5, 1.0)  # of pretraining: 100K, 200K, 500K, 1M of 1M steps

@@ -11,10 +11,26 @@ __all__ = ['PROBE_COLUMNS', 'PROBE_LINES', 'PROBE_CAPTION', 'LAYER_COLUMNS', 'LA
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #c002
 import numpy as np
 import pandas as pd
+
 from ..figures import figure, points
-from .losses import FAMILY, HUES, PROBES, SPELLED
-from .losses import averaged, bands_note, beside, chosen, depth_note, family_name
-from .losses import key, layer_at, one_split, panels, smooth, steps_axis
+from embryo.results.p1.losses import (
+    FAMILY,
+    HUES,
+    PROBES,
+    SPELLED,
+    averaged,
+    bands_note,
+    beside,
+    chosen,
+    depth_note,
+    family_name,
+    key,
+    layer_at,
+    one_split,
+    panels,
+    smooth,
+    steps_axis,
+)
 
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #e006
 def at_depth(

@@ -12,10 +12,11 @@ __all__ = ['P1_TABLE2', 'P1_OFFICIAL', 'P1_EXACT', 'SPELLED', 'UNFORMED', 'P1_IN
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c002
 import numpy as np
 import pandas as pd
-from ...ground.printed import P2_TASKS, printed_table, quantity
+
 from ...evaluation.squad.squad import TASK as SQUAD
-from ..statistics import over_seeds
+from ...ground.printed import P2_TASKS, printed_table, quantity
 from ..figures import figure, points
+from ..statistics import over_seeds
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c005
 _settings = dict(printed_table("p1", "table2").to_numpy())

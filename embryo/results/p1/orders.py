@@ -12,11 +12,12 @@ __all__ = ['DATES', 'P1_TEXT_ORDER', 'P1_CURVE_ORDER', 'CONTENT', 'BESIDE_COLUMN
 import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau, norm
+
 from ...ground.printed import P2_TASKS
-from ..figures import figure, points
-from ..statistics import mean_interval, reach
 from ..curves import reach_step
+from ..figures import figure, points
 from .losses import P1_GLUE, P1_INDEX, PROBES, chosen, one_split
+from ..statistics import mean_interval, reach
 
 # %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c006
 def dated(

@@ -9,15 +9,18 @@ __all__ = ['PRETRAIN_NAMES', 'MODEL_NAMES', 'FORM_COLUMNS', 'PARTS', 'COUNTED', 
 
 # %% ../../../nbs/5_results/05_p1/07_tables.ipynb #c002
 from dataclasses import replace
+
 import numpy as np
 import pandas as pd
+
 from ...ground.printed import printed_probe_data
 from ...pretraining.settings import PretrainConfig
-from ..figures import Figure, figure, find_figure, text_of
 from ..curves import table3
+from ..figures import Figure, figure, find_figure, text_of
 from ..levels import data_sizes
-from ..settings import table4 as size_table, table5 as finetuning_table
 from .losses import GLUE, P1_EXACT, P1_OFFICIAL, P1_TABLE2, PROBES, chosen
+from ..settings import table4 as size_table
+from ..settings import table5 as finetuning_table
 
 # %% ../../../nbs/5_results/05_p1/07_tables.ipynb #e008
 def refined(

@@ -12,18 +12,32 @@ __all__ = ['SCORE_COLUMNS', 'GLUE_COLUMNS', 'LEVELS', 'MARKS', 'TASK_CAPTION', '
 
 # %% ../../../nbs/5_results/05_p1/03_tasks.ipynb #c002
 from functools import partial
+
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
+
+from ...evaluation.squad.squad import TASK as SQUAD
+from ...evaluation.tasks.finetune import AFTER_INTERMEDIATE
 from ...ground.errors import EmbryoError
 from ...ground.printed import P2_TASKS
-from ...evaluation.tasks.finetune import AFTER_INTERMEDIATE
-from ...evaluation.squad.squad import TASK as SQUAD
 from ..figures import figure, points
-from ..statistics import over_seeds
 from ..levels import MAIN, marks_note, trivial_levels
-from .losses import COLORS, FAMILY, FAMILY_HUES, GLUE, SAID
-from .losses import bands_note, beside, chosen, family_name, key, panels, steps_axis
+from embryo.results.p1.losses import (
+    COLORS,
+    FAMILY,
+    FAMILY_HUES,
+    GLUE,
+    SAID,
+    bands_note,
+    beside,
+    chosen,
+    family_name,
+    key,
+    panels,
+    steps_axis,
+)
+from ..statistics import over_seeds
 
 # %% ../../../nbs/5_results/05_p1/03_tasks.ipynb #e006
 SCORE_COLUMNS = "mode seed step task metric value n stderr".split()

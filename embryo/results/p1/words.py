@@ -9,12 +9,14 @@ __all__ = ['FORM_ORDER', 'WORD_COLUMNS', 'FAINT', 'LEFT', 'WORD_NOTES', 'FORMS',
 
 # %% ../../../nbs/5_results/05_p1/02_words.ipynb #c002
 from functools import partial
+
 import numpy as np
 import pandas as pd
-from ...ground.printed import P1_TABLE4
+
 from ...evaluation.words.words import BANDS
-from ..figures import figure, points
+from ...ground.printed import P1_TABLE4
 from ..curves import POS_ORDER, curve_data, plot_curves
+from ..figures import figure, points
 from .losses import bands_note, beside, chosen
 
 # %% ../../../nbs/5_results/05_p1/02_words.ipynb #c010

@@ -9,17 +9,18 @@ __all__ = ['NOT_RUN', 'TABLE1_PICTURE', 'TRIVIAL_NOTE', 'scored_l1s', 'with_mark
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #2026d51b
 import pandas as pd
+
 from ...ground.printed import P2_TABLE1
 from ...pretraining.transplants import ARM
 from ..figures import Figure, figure
 from ..levels import data_sizes, marks_note
-from ..settings import table2, table4, table5
-from .scores import plot_transfer, table_transfer, transfer_data
-from .losses import loss_curves, loss_data, plot_losses, table_losses
-from .gain import gain_data, overlap_data, plot_gain, table_overlap
-from .orderings import ORDERINGS, ordering, table_ordering
 from .arms import arm_data, arms_in, table_stage, table_transplants
+from .gain import gain_data, overlap_data, plot_gain, table_overlap
+from .losses import loss_curves, loss_data, plot_losses, table_losses
+from .orderings import ORDERINGS, ordering, table_ordering
 from .pictures import nesting_example, plot_arcs, plot_workflow, workflow_data
+from .scores import plot_transfer, table_transfer, transfer_data
+from ..settings import table2, table4, table5
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #fc886726
 NOT_RUN = pd.DataFrame()  # numbers of a result that a run does not have

@@ -7,16 +7,18 @@ __all__ = ['source_of', 'without_draw', 'arms_in', 'arm_data', 'table_stage', 't
 
 # %% ../../../nbs/5_results/06_p2/04_arms.ipynb #c002
 import re
+
 import numpy as np
 import pandas as pd
+
 from ...ground.errors import EmbryoError
 from ...ground.printed import P2_TABLE6, P2_TASKS, printed_score
 from ...pretraining.transplants import ARM, STAGE
 from ..figures import p2_order
-from .scores import number, seed_scores, transfer_data
-from .losses import marked_stuck, pool_draws
 from .gain import differences, task_mean
+from .losses import marked_stuck, pool_draws
 from .orderings import interval, signed
+from .scores import number, seed_scores, transfer_data
 
 # %% ../../../nbs/5_results/06_p2/04_arms.ipynb #c004
 def source_of(

@@ -9,14 +9,15 @@ __all__ = ['VERDICTS', 'DIFFERENCES', 'task_mean', 'verdict', 'differences', 'ga
 # %% ../../../nbs/5_results/06_p2/02_gain.ipynb #c002
 import numpy as np
 import pandas as pd
+
 from ...ground.errors import EmbryoError
 from ...ground.printed import P2_TASKS, printed_score
 from ...pretraining.transplants import ARM
-from ..statistics import contrast, over_seeds
 from ..figures import p2_order
 from ..levels import above_trivial, data_marks, trivial_levels
-from .scores import seed_scores, transfer_data
 from .losses import marked_stuck
+from .scores import seed_scores, transfer_data
+from ..statistics import contrast, over_seeds
 
 # %% ../../../nbs/5_results/06_p2/02_gain.ipynb #c006
 def task_mean(
@@ -215,7 +216,8 @@ def plot_gain(
     data: pd.DataFrame,  # From `gain_data`
 ):  # matplotlib figure: the mean, then one panel a task
     "Gains with 95% intervals, one bar an L1, best mean on top."
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     sns.set_theme(style="whitegrid", font_scale=0.9)
     panels = [t for t in ("mean", *P2_TASKS) if t in set(data["task"])]

@@ -7,14 +7,16 @@ __all__ = ['LOSSES', 'LEVELS', 'pool_draws', 'loss_data', 'marked_stuck', 'table
 
 # %% ../../../nbs/5_results/06_p2/01_losses.ipynb #c002
 import re
+
 import numpy as np
 import pandas as pd
+
 from ...ground.printed import P2_TABLE3
 from ...pretraining.transplants import ARM
-from ..statistics import over_seeds
-from ..figures import p2_order
 from ..curves import need
+from ..figures import p2_order
 from .scores import KINDS, at_last_step, number, started_from
+from ..statistics import over_seeds
 
 # %% ../../../nbs/5_results/06_p2/01_losses.ipynb #c005
 def pool_draws(
@@ -172,7 +174,8 @@ def plot_losses(
     data: pd.DataFrame,  # From `loss_curves`
 ):  # matplotlib figure, one panel an L1
     "Held-out and training loss over tokens, with plateau, floor and entropy."
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     sns.set_theme(style="whitegrid", font_scale=0.85)
     l1s = p2_order(data["l1"])

@@ -7,11 +7,12 @@ __all__ = ['ORDERINGS', 'ordering', 'signed', 'interval', 'table_ordering']
 
 # %% ../../../nbs/5_results/06_p2/03_orderings.ipynb #83cd1e7b
 import pandas as pd
+
 from ...ground.errors import EmbryoError
 from ...ground.printed import P2_TASKS
-from .scores import seed_scores, transfer_data
-from .losses import marked_stuck
 from .gain import VERDICTS, differences
+from .losses import marked_stuck
+from .scores import seed_scores, transfer_data
 
 # %% ../../../nbs/5_results/06_p2/03_orderings.ipynb #df035b05
 ORDERINGS = [

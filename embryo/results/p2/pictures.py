@@ -9,13 +9,14 @@ __all__ = ['RED', 'DASHED', 'BOXES', 'BOX_LOOKS', 'BOX_PLACES', 'read_pairs', 'a
 # %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #c002
 import numpy as np
 import pandas as pd
+
+from ...corpora.nesting import nesting
+from ...corpora.tokens import N_SPECIALS
 from ...ground.errors import EmbryoError
 from ...ground.printed import P2_TASKS
-from ...corpora.tokens import N_SPECIALS
-from ...corpora.nesting import nesting
 from ...pretraining.transplants import ARM, STAGE
-from ..figures import p2_order
 from ..curves import need
+from ..figures import p2_order
 from .scores import at_last_step
 
 # %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #c006
@@ -173,7 +174,8 @@ def plot_arcs(
     names=None,  # (T,) what to write into the boxes; default: ids without the specials' offset
 ):  # matplotlib figure
     "Tokens in a row, an arc from each to its partner, orphans dashed and red, depth below."
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     sns.set_theme(style="white", font_scale=0.9)
     T = len(data)
@@ -329,7 +331,8 @@ def plot_workflow(
     data: pd.DataFrame,  # From `workflow_data`
 ):  # matplotlib figure
     "Two or three stages: which part is trained, frozen or new, and on what."
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
     from matplotlib.patches import Patch
 
     sns.set_theme(style="white", font_scale=0.9)

@@ -9,11 +9,12 @@ __all__ = ['STARTED', 'KINDS', 'at_last_step', 'started_from', 'seed_scores', 't
 # %% ../../../nbs/5_results/06_p2/00_scores.ipynb #c002
 import numpy as np
 import pandas as pd
+
 from ...ground.printed import P2_TABLE1, P2_TASKS, printed_score
-from ..statistics import honest_errors, over_seeds
-from ..figures import p2_order
 from ..curves import need
+from ..figures import p2_order
 from ..levels import MAIN, OVERLAP, above_trivial, data_marks, trivial_scores
+from ..statistics import honest_errors, over_seeds
 
 # %% ../../../nbs/5_results/06_p2/00_scores.ipynb #c006
 def at_last_step(
@@ -188,7 +189,8 @@ def plot_transfer(
     data: pd.DataFrame,  # From `transfer_data`
 ):  # matplotlib figure, one panel a task
     "Scores by L1 with intervals, printed values and the predictors that need no model."
-    import matplotlib.pyplot as plt, seaborn as sns
+    import matplotlib.pyplot as plt
+    import seaborn as sns
 
     sns.set_theme(style="whitegrid", font_scale=0.9)
     tasks = [t for t in P2_TASKS if t in set(data["task"])]
