@@ -15,8 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-# a stand-in for the hub
-from test_objectives import checkpoint
+from test_objectives import checkpoint, hub  # noqa: F401 (a fixture: a stand-in for the hub)
 
 from embryo.corpora.l1s import make
 from embryo.corpora.tokens import open_ids, open_tokenizer, train_tokenizer

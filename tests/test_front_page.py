@@ -1,0 +1,46 @@
+"""The front page's own example: its profile and its file, taken from the text, run through the batch as they stand."""
+
+import json
+import re
+
+import crash
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from embryo.batch.plan import Plan
+from embryo.batch.run import run_node
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    "The example's profile, made small, and its mine.py."
+    folder = tmp_path_factory.mktemp("mine")
+    cells = json.loads((ROOT / "nbs" / "index.ipynb").read_text())["cells"]
+    text = "".join(cells[0]["source"]).split("## Something of your own")[1].split("\n## ")[0]
+    settings = re.search(r"```toml\n(.*?)```", text, re.S)[1]
+    table = re.search(r"\[results\.p2_table1\].*", settings)[0]
+    small = crash.SIZES.replace('[corpora.klingon]\npath = "klingon.txt"\n', "")
+    more = '\ntemplate = "finetune"\nfamily = ["roberta"]\ntask = ["STS-B"]'
+    appendix = '[results.p1_embryology]\ntemplate = "appendix"\n[examine]\nmax_sentences = 10\n'
+    appendix += '[results.words]\ntemplate = "examine"\nfamily = ["albert"]\nstep = "all"\n'
+    profile = 'profile = "mine"\n' + small + settings.replace(table, table + more) + appendix
+    (folder / "mine.toml").write_text(profile)
+    (folder / "mine.py").write_text(re.search(r"```python\n(.*?)```", text, re.S)[1])
+    (folder / "klingon.txt").write_text(crash.KLINGON)
+    return folder
+
+
+def test_what_the_front_page_shows_runs(home):
+    plan = Plan(home / "mine.toml", root=home)
+    for node in plan.nodes.values():
+        run_node(node, here=True)
+        assert node.state() == "done", node.name
+    rows = pd.read_csv(home / "papermill_runs/mine/rows.csv")
+    assert {"none", "english", "klingon", "palindromes"} == set(rows.loc[rows["evaluator"] == "finetune", "l1"])
+    sure = rows[rows["evaluator"] == "sure"]
+    assert sure["step"].nunique() > 1 and sure["value"].between(0, 1).all()
+    parts = rows[(rows["evaluator"] == "pretrain") & (rows["l1"] == "palindromes")]["group"]
+    assert {"mlm", "smooth"} <= set(parts)
+    assert (home / "figures/mine/own_sureness.png").is_file()
+    assert not Plan(home / "mine.toml", root=home).todo()
