@@ -131,7 +131,7 @@ def unbroken(
         parts[sum(k > j for j in jumps)].append(k)
     return parts
 
-# %% ../../nbs/2_models/06_audit.ipynb #c016
+# %% ../../nbs/2_models/06_audit.ipynb #c016a0
 def plain(f):
     "Content of a small file: JSON without what says nothing, else bytes."
     try:
@@ -142,7 +142,7 @@ def plain(f):
     except (OSError, ValueError, AttributeError):
         return Path(f).read_bytes() if Path(f).is_file() else None
 
-
+# %% ../../nbs/2_models/06_audit.ipynb #c016
 def odd_ones(
     values: dict,  # {step: hashable value}
 ) -> tuple:  # (steps that differ from most, what most have); of a tie the first value is the rule
@@ -150,7 +150,7 @@ def odd_ones(
     most = Counter(values.values()).most_common(1)[0][0] if values else None
     return [k for k, v in values.items() if v != most], most
 
-# %% ../../nbs/2_models/06_audit.ipynb #c017
+# %% ../../nbs/2_models/06_audit.ipynb #c017a0
 def _weights(series, step, folder):
     "What the record says about a step's weights: sentences, and other steps whose weights they are."
     e = series.entries[step]
@@ -160,7 +160,7 @@ def _weights(series, step, folder):
         return bad, []
     return bad, [k for k in series.steps if k != step and series.entries[k].get("sha256") == sha256(f)]
 
-
+# %% ../../nbs/2_models/06_audit.ipynb #c017
 def _cached(folder):
     "Files of a hub's cache that are not what their name says."
     return [
@@ -172,7 +172,7 @@ def _cached(folder):
         and (not f.is_file() or sha256(f) != f.resolve().name)
     ]
 
-# %% ../../nbs/2_models/06_audit.ipynb #c018
+# %% ../../nbs/2_models/06_audit.ipynb #c018a0
 def _order_of_tokens(series):
     "Tokens in series.json must grow with the step (seconds need not: a step that was made again has others)."
     out = []
@@ -187,7 +187,7 @@ def _order_of_tokens(series):
             out.append((j, "swapped steps", "fault", why))
     return out
 
-
+# %% ../../nbs/2_models/06_audit.ipynb #c018
 def _missing_steps(series):
     "Steps that the settings of a run ask for and that are not there."
     out = []
@@ -347,7 +347,7 @@ def compare(self: Audit):
     for part in parts:
         _along(self.series, part, self.seen, self.note, " between transplants" if len(parts) > 1 else "")
 
-# %% ../../nbs/2_models/06_audit.ipynb #c029
+# %% ../../nbs/2_models/06_audit.ipynb #c029a0
 @patch
 def compare_files(self: Audit):
     "Configurations and tokenizers that are not those of most steps."
@@ -361,7 +361,7 @@ def compare_files(self: Audit):
             how = "differs from that of the other steps" if said[k] else "is not there, and other steps have it"
             self.note(k, what, f"{file}: {how}")
 
-
+# %% ../../nbs/2_models/06_audit.ipynb #c029
 @patch
 def compare_layouts(self: Audit) -> list:  # Steps whose tensors differ
     "Tensors whose names or shapes are not those of most steps."
@@ -375,13 +375,13 @@ def compare_layouts(self: Audit) -> list:  # Steps whose tensors differ
         self.note(k, "tensors differ", why)
     return strange
 
-# %% ../../nbs/2_models/06_audit.ipynb #c030
+# %% ../../nbs/2_models/06_audit.ipynb #c030a0
 def _usual(name, beside):
     "Largest value of a tensor in the steps beside, as far as finite."
     finite = [b[name] for b in beside if np.isfinite(b[name])]
     return max(finite) if finite else np.inf
 
-
+# %% ../../nbs/2_models/06_audit.ipynb #c030b0
 @patch
 def compare_largest(self: Audit, step, beside: list):
     "Values a hundred times as large as in the steps beside."
@@ -397,7 +397,7 @@ def compare_largest(self: Audit, step, beside: list):
             )
             self.note(step, "outlying value", why)
 
-
+# %% ../../nbs/2_models/06_audit.ipynb #c030
 @patch
 def compare_weights(self: Audit, path: list) -> list:  # Lists of steps with the same weights
     "Steps that hold the same weights, bit for bit."

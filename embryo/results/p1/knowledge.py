@@ -75,14 +75,14 @@ def draw_relation(
     if major <= top:
         ax.plot([1.0, 1.03], [major] * 2, transform=ax.get_yaxis_transform(), clip_on=False, lw=1, **style)
 
-# %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c009x
+# %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c009xa0
 def score_top(
     data: pd.DataFrame,  # With high, the upper ends of intervals
 ) -> float:
     "Where an axis of small scores ends: above the highest, at a tenth at least."
     return max(0.1, min(1, data["high"].max() * 1.05))
 
-
+# %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c009x
 def plot_knowledge(
     data: pd.DataFrame,  # From `knowledge_data`
     order: list,  # Groups, in the order of the legend
