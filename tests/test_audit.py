@@ -24,12 +24,12 @@ from embryo.ground.errors import EmbryoError
 from embryo.ground.files import read_json, write_json
 from embryo.ground.rows import read_rows, row_frame, write_rows
 from embryo.ground.seeds import sha256
-from embryo.models.audit import audit_series, state_damage
+from embryo.models.audit import audit_series
 from embryo.models.audits import audit, audit_data, audit_ids, audit_run, embryo_audit
 from embryo.models.given import open_series
 from embryo.models.paths import explain, path_shape, read_step
 from embryo.models.series import step_damage
-from embryo.models.states import read_state
+from embryo.models.states import read_state, state_damage
 from embryo.pretraining.chains import chain_run
 from embryo.pretraining.runs import pretrain_run
 

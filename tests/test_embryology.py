@@ -35,7 +35,8 @@ from embryo.results.p1.orders import (
     table_selectivity,
 )
 from embryo.results.p1.tables import table2, table4, table5, table6, table7
-from embryo.results.p1.tasks import average_data, glue_data, plot_average, plot_tasks, read_public, step_scores
+from embryo.results.p1.tasks.drawings import plot_average, plot_tasks
+from embryo.results.p1.tasks.scores import average_data, glue_data, read_public, step_scores
 from embryo.results.p1.words import FORM_ORDER, group_order, plot_words, word_data
 
 STEPS = (0, 100, 300, 1000)

@@ -28,6 +28,7 @@ PRELOAD = (
     "embryo.batch.run",
     "embryo.results.p1.tables",
     "embryo.results.p1.knowledge",
+    "embryo.results.p1.completions",
     "embryo.results.p2.pictures",
     "embryo.corpora.l1s",
     "embryo.micro.world",

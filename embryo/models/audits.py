@@ -164,7 +164,7 @@ def audit_run(
         out += audit_rows(rows).itertuples(index=False, name=None)
     return findings([(None, *r[1:]) for r in out])
 
-# %% ../../nbs/2_models/07_audits.ipynb #c015
+# %% ../../nbs/2_models/07_audits.ipynb #c015a0
 # a folder with one of these is a data folder
 DATA = ("wiki_en", "books_en", "glue", "squad2", "lama", "probing_gum", "probing_ewt", "probing_ontonotes")
 
@@ -184,7 +184,7 @@ def _kind_of_folder(inside) -> str:
     )
     return next((kind for kind, sign in signs if sign), "")
 
-
+# %% ../../nbs/2_models/07_audits.ipynb #c015
 def things(
     path,  # File or folder
 ) -> list:  # (kind, path): series, ids, data, tokenizer, rows, run

@@ -10,12 +10,12 @@ import functools
 
 from .models import FAMILIES, generator_config
 
-# %% ../../nbs/2_models/01_cost.ipynb #c005
+# %% ../../nbs/2_models/01_cost.ipynb #c005a0
 @functools.cache
 def _defaults(family):
     return FAMILIES[family][0]().to_dict()
 
-
+# %% ../../nbs/2_models/01_cost.ipynb #c005
 def shape(
     model: dict,  # Fields of the transformers config
     family: str,  # albert, bert, electra or roberta

@@ -50,12 +50,12 @@ def step_of(
         f"{source}: no step number in its name; expected one at the end of the revision or the name, as in step_20k"
     )
 
-# %% ../../nbs/2_models/03_given.ipynb #c008
+# %% ../../nbs/2_models/03_given.ipynb #c008a0
 def _is_sha(value):
     "Is this a SHA-256, as 64 hexadecimal digits?"
     return isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
 
-
+# %% ../../nbs/2_models/03_given.ipynb #c008
 def check_index(
     info,  # Content of series.json
     folder,  # Series folder
@@ -154,7 +154,7 @@ def open_series(
         )
     return _series_of_folders(folder)
 
-# %% ../../nbs/2_models/03_given.ipynb #c014
+# %% ../../nbs/2_models/03_given.ipynb #c014a0
 def check_source(x):
     "Refuse what is neither a checkpoint's folder nor an id on the hub."
     if Path(x).is_dir():
@@ -166,7 +166,7 @@ def check_source(x):
             " owner/name@revision"
         )
 
-
+# %% ../../nbs/2_models/03_given.ipynb #c014
 def _outside(given):
     "A series of checkpoints that are named one by one."
     sources = [x for g in ([given] if isinstance(given, str) else given) for x in expand(str(g))]

@@ -189,7 +189,7 @@ def pair_head(
         f" ({', '.join(WITH_PAIRS)})"
     )
 
-# %% ../../nbs/2_models/00_models.ipynb #c020
+# %% ../../nbs/2_models/00_models.ipynb #c020a0
 def _whole_layers_only(model):
     "Is this a model whose last layer we do not know how to compute in part?"
     config = model.config
@@ -201,7 +201,7 @@ def _whole_layers_only(model):
         or (config.model_type == "albert" and config.inner_group_num != 1)
     )
 
-
+# %% ../../nbs/2_models/00_models.ipynb #c020
 def _layers(model) -> list:
     "The layers of a model's body, in order; ALBERT's share their weights by groups."
     encoder = model.base_model.encoder

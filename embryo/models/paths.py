@@ -175,21 +175,21 @@ def off_path(
 def length(D2, order):
     return float(np.sqrt(D2[order[:-1], order[1:]]).sum())  # Of a path
 
-# %% ../../nbs/2_models/05_paths.ipynb #c019
+# %% ../../nbs/2_models/05_paths.ipynb #c019a0
 def _swapped(order, i, j):
     "An order with two places exchanged."
     out = order.copy()
     out[i], out[j] = out[j], out[i]
     return out
 
-
+# %% ../../nbs/2_models/05_paths.ipynb #c019
 def _is_clean(D2, L, steps, order, moves_first):
     "Does a path in this order turn back nowhere, nor begin with a leap?"
     if off_path(D2, L, steps, order, *CLEAN):
         return False
     return not (moves_first and leap(D2, -steps[::-1], order[::-1]) > LEAP)
 
-# %% ../../nbs/2_models/05_paths.ipynb #c020
+# %% ../../nbs/2_models/05_paths.ipynb #c020a0
 def find_swap(
     D2,
     L,
@@ -210,7 +210,7 @@ def find_swap(
     best, *more = sorted(dict.fromkeys(alike), key=lambda p: p[1] - p[0])
     return best, more, 1 - good[0][0] / now
 
-
+# %% ../../nbs/2_models/05_paths.ipynb #c020
 def _without(order, i):
     return order[:i] + order[i + 1 :]
 

@@ -197,13 +197,13 @@ def check_files(
                 " again with embryo_pretrain"
             )
 
-# %% ../../nbs/2_models/02_series.ipynb #c014
+# %% ../../nbs/2_models/02_series.ipynb #c014a0
 def _model_class(config):
     "ELECTRA's discriminator has a head of its own; everything else is asked for words."
     masked = any("MaskedLM" in a for a in config.get("architectures") or [])
     return ElectraForPreTraining if config.get("model_type") == "electra" and not masked else AutoModelForMaskedLM
 
-
+# %% ../../nbs/2_models/02_series.ipynb #c014b0
 def _from_folder(cls, folder):
     "What transformers reads from a folder: (model, what was missing)."
     return cls.from_pretrained(
@@ -215,7 +215,7 @@ def _from_folder(cls, folder):
         output_loading_info=True,
     )
 
-
+# %% ../../nbs/2_models/02_series.ipynb #c014
 def _read_model(folder, cls, head):
     "The model, and which weights of its body and of its masked-LM head are not in the file."
     model, info = _from_folder(cls, folder)
@@ -316,7 +316,7 @@ class Series:
     def __repr__(self):
         return f"Series({self.folder.name}: {len(self.steps)} steps, {self.steps[0]} to {self.steps[-1]})"
 
-# %% ../../nbs/2_models/02_series.ipynb #c019
+# %% ../../nbs/2_models/02_series.ipynb #c019a0
 def _file_damage(f, sha, largest):
     "What is wrong with one file, in a sentence; or None."
     if not f.is_file():
@@ -332,7 +332,7 @@ def _file_damage(f, sha, largest):
     if (not largest or size <= largest) and sha256(f) != sha:
         return f"{f}: its SHA-256 is not the one in series.json"
 
-
+# %% ../../nbs/2_models/02_series.ipynb #c019
 def step_damage(
     folder,  # Folder of the step
     entry: dict,  # Its line in series.json

@@ -147,7 +147,7 @@ def plot_curves(
     fig.tight_layout()
     return fig
 
-# %% ../../nbs/5_results/02_curves.ipynb #e022
+# %% ../../nbs/5_results/02_curves.ipynb #e022a0
 FAINT_TAGS = "Faint: single tags as in the released code."
 
 
@@ -158,7 +158,7 @@ def words_note(
     low, high = int(data["n"].min()), int(data["n"].max())
     return f"Bands: 95%, words clustered by sentence; n from {low:,} to {high:,} words a class. {FAINT_TAGS}"
 
-
+# %% ../../nbs/5_results/02_curves.ipynb #e022
 def dotted_note(
     data: pd.DataFrame,  # From `curve_data`
 ) -> str:
@@ -167,14 +167,14 @@ def dotted_note(
         return "Dotted: always the most frequent word of the class."
     return "What the most frequent word of each class would score was not measured here."
 
-# %% ../../nbs/5_results/02_curves.ipynb #e023
+# %% ../../nbs/5_results/02_curves.ipynb #e023a0
 def reconstruction_data(
     rows: pd.DataFrame,  # All rows of one family
 ) -> pd.DataFrame:  # As `curve_data`
     "The numbers of figure 1a."
     return curve_data(rows, "reconstruct")
 
-
+# %% ../../nbs/5_results/02_curves.ipynb #e023
 def plot_reconstruction(
     data: pd.DataFrame,  # From `reconstruction_data`
 ):  # matplotlib figure
@@ -191,14 +191,14 @@ figure(
     notes=(words_note,),
 )
 
-# %% ../../nbs/5_results/02_curves.ipynb #e024
+# %% ../../nbs/5_results/02_curves.ipynb #e024a0
 def prediction_data(
     rows: pd.DataFrame,  # All rows of one family
 ) -> pd.DataFrame:  # As `curve_data`
     "The numbers of figure 1b."
     return curve_data(rows, "mask_predict")
 
-
+# %% ../../nbs/5_results/02_curves.ipynb #e024
 def plot_prediction(
     data: pd.DataFrame,  # From `prediction_data`
 ):  # matplotlib figure

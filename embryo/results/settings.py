@@ -40,12 +40,12 @@ P2_TABLE2 = {
     "warm-up (updates)": quantity(_settings["Warmup steps"]),
 }  # table 2; shape and length: appendix A
 
-# %% ../../nbs/5_results/04_settings.ipynb #c009
+# %% ../../nbs/5_results/04_settings.ipynb #c009a0
 def _num(x, f="{:.2f}"):
     "A number as a table shows it; a dash where there is none."
     return "–" if pd.isna(x) else f.format(x)
 
-
+# %% ../../nbs/5_results/04_settings.ipynb #c009
 def plain_number(
     x: float,  # A setting
 ) -> str:  # A dash where there is none

@@ -133,7 +133,7 @@ def look_at(
     every = nursery_curves(rows, target, size)
     return Nursery(rows, family, target, every, (profile or {}).get("variants", {}))
 
-# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #e40189e5
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #e40189e5a0
 NOT_RUN = pd.DataFrame()  # numbers of a result that a run does not have
 
 
@@ -149,14 +149,14 @@ def captioned(
     data.attrs["caption"] = f"{text} Settings: {names}." if names else text
     return data
 
-
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #e40189e5
 def caption_of(
     data: pd.DataFrame,  # From `captioned`
 ) -> str:
     "The caption that came with the numbers."
     return data.attrs["caption"]
 
-# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #485fa796
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #485fa796a0
 def _lines_note(n: Nursery) -> str:
     "What the lines of the curves are."
     untrained = n.every.loc[(n.every["nursery"] == NOTHING) & (n.every["tokens"] == 0), "value"].mean()
@@ -167,7 +167,7 @@ def _lines_note(n: Nursery) -> str:
         f" 1. The loss axis is cut above (untrained: {untrained:.1f} nats)."
     )
 
-
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #485fa796
 @figure("x_nursery_fig1", plot=plot_nursery, title="Curves", text=caption_of)
 def main_curves(rows, nursery):
     "Curves of the schedule with the most arms."
@@ -204,12 +204,12 @@ def is_main(
     usual = d["nursery_tokens"].isin([0, n.usual])
     return (d["border"] == "whole model") & (d["size"] == n.largest[0]) & usual
 
-# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #7a308a48
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #7a308a48a0
 def _layout(n: Nursery, shown: pd.DataFrame) -> pd.DataFrame:
     "Arms below the plateau, laid out."
     return table_savings(shown, plateau_rows(n.best), best_settings(n.every))
 
-
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #7a308a48
 @figure("x_nursery_table1", title="Tokens saved", text=caption_of)
 def main_savings(rows, nursery):
     "Table 1: numbers of all arms, layout of the main ones."
@@ -247,7 +247,7 @@ def end_savings(rows, nursery):
     both = nursery.end.merge(equal, on=ARM_KEYS, suffixes=("", "_operations"))
     return captioned(both, text, nursery, equal), table_end(nursery.end, equal)
 
-# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #0d3cd29d
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #0d3cd29da0
 def _marks_note(n: Nursery, of_largest: pd.DataFrame) -> str:
     "What the marks of figures 2 and 3 are."
     return (
@@ -256,12 +256,12 @@ def _marks_note(n: Nursery, of_largest: pd.DataFrame) -> str:
         f" come to {n.level:.2f} nats in all seeds, that is said instead."
     )
 
-
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #0d3cd29db0
 def _of_largest(n: Nursery) -> pd.DataFrame:
     "Savings of the size and budget with the most arms."
     return n.fixed[(n.fixed["size"] == n.largest[0]) & (n.fixed["budget"] == n.largest[1])]
 
-
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #0d3cd29d
 @figure("x_nursery_fig2", plot=plot_savings, title="Tokens saved, by nursery", text=caption_of)
 def savings_of_nurseries(rows, nursery):
     "Savings of whole models after a nursery of the usual length."
@@ -336,7 +336,7 @@ def savings_by_size(rows, nursery):
     )
     return captioned(d, text, nursery)
 
-# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #64f5110b
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #64f5110ba0
 ASKED = {"mask prediction": "mask_predict", "reconstruction": "reconstruct"}  # name in captions -> evaluator
 
 
@@ -344,13 +344,13 @@ def _edge(n: Nursery) -> float:
     "Loss below which checkpoints are compared, nats."
     return n.every["plateau"].min() - STUCK_MARGIN
 
-
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #64f5110bb0
 def _acquired(n: Nursery, name: str) -> pd.DataFrame:
     "Accuracies of one of `ASKED`; empty where fewer than two arms were examined."
     a = acquisition(n.rows, ASKED[name])
     return a if a["arm"].nunique() > 1 else a[:0]
 
-
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #64f5110b
 def below_plateau(n: Nursery, name: str) -> pd.DataFrame:
     "Numbers of figures 5 and 6."
     a = _acquired(n, name)
@@ -409,12 +409,12 @@ def probe_table(rows, nursery):
     d.attrs["caption"] = f"{text} {SPELLED}" if d["spelled"].any() else text
     return d, table_probed(d)
 
-# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #402f8147
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #402f8147a0
 def _has_tuned(n: Nursery) -> bool:
     "Was a chain fine-tuned?"
     return len(chains_only(n.rows[n.rows["evaluator"] == "finetune"])) > 0
 
-
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #402f8147
 @figure("x_nursery_table2", title="English tasks", text=caption_of)
 def english_tasks(rows, nursery):
     "Table 2: numbers and layout."

@@ -123,7 +123,7 @@ def check_run(
             f"nursery curves: {chain}, seed {seed}: the held-out loss at step {bad.iloc[0]} is not a number"
         )
 
-# %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #6fd80af4
+# %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #6fd80af4a0
 def _learned(run, losses, known):
     "Nats that the nursery of a run ended below its own plateau; NaN: none, or not known."
     first = read_chain(run[1])[:-1]
@@ -133,7 +133,7 @@ def _learned(run, losses, known):
     end = losses[losses["group"] == own].sort_values("step")["value"].tail(1)
     return known.plateau.get((*run, own), np.nan) - end.iloc[0] if len(end) else np.nan
 
-
+# %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #6fd80af4
 def _curve(
     run: tuple,  # Family, chain, seed
     losses: pd.DataFrame,  # Its held-out losses, of all stays

@@ -77,7 +77,7 @@ def mean_curves(
     columns = [*one[:-1], "seed", "tokens", "flops", "value", "low", "high", "seeds"]
     return pd.concat([x[columns].astype({"seed": "Int64"}) for x in (mean, runs)], ignore_index=True)
 
-# %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #69dac3fa
+# %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #69dac3faa0
 def _curve_name(d, budget):
     "What the legend says of an arm: its budget where it is not the usual one, its setting, its seeds."
     one = d.iloc[0]
@@ -85,7 +85,7 @@ def _curve_name(d, budget):
     setting = plain_setting(one["setting"])
     return f"{one['arm']}{then}{f' [{setting}]' if setting else ''} (n={d['seeds'].min()})"
 
-
+# %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #69dac3fa
 def _arm_curve(ax, d, x, unit, style, name):
     "One arm: each seed thin, the mean thick."
     for _, run in d[d["seed"].notna()].groupby("seed"):
@@ -172,14 +172,14 @@ def plot_savings(
         axes[0, 0].annotate(unread(e), (0, y), xytext=(4, 0), bbox=dict(fc="white", ec="none", pad=1), **small)
     return fig
 
-# %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #940e24f2
+# %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #940e24f2a0
 def _why_unread(x) -> str:  # `x`: a line of `savings` without a number, as a tuple
     "Why an arm has no number."
     if x.stuck:
         return "not reached alone"
     return f"reached in {x.reached} of {x.seeds} seeds" if x.seeds0 else "not run alone"
 
-
+# %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #940e24f2
 def told_unread(
     fixed: pd.DataFrame,  # From `savings` below the plateau
     size: str,  # Size and ...

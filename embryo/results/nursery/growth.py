@@ -35,13 +35,13 @@ def in_shared_settings(
     shared = set.intersection(*alone) if len(alone) else set()
     return d[setting.isin(shared)]
 
-# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c006a
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c006aa0
 def _weight(size: str) -> int:
     "Parameters of the body, up to a factor: what sizes are sorted by."
     layers, width = map(int, size.split("x")) if size else (0, 0)
     return layers * width**2
 
-
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c006a
 def _points(ax, g, label, color, marker):
     "Savings with their intervals, over the column `at`; hollow without."
     half = np.nan_to_num(np.array([g["saved"] - g["low"], g["high"] - g["saved"]], float) / 1e6)
@@ -62,7 +62,7 @@ def _plot_lengths(ax, data, colors):
     ax.plot([0, top], [0, top], ls=":", color="gray", label="as many as the nursery took")
     ax.set(xlabel="tokens of the nursery (million)", ylabel="tokens of the last stay saved (million)")
 
-# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c006d
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c006da0
 def _plot_size(ax, g, name, color):
     "One nursery at all sizes, in both readings."
     readings = (
@@ -78,7 +78,7 @@ def _plot_size(ax, g, name, color):
         why = unread(e._asdict()).replace(" in ", "\nin ")
         ax.annotate(why, (e.at, 0), xytext=(0, 4), **small)
 
-
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c006d
 def _plot_sizes(ax, data, colors):
     "The panel of sizes: what can be compared like with like, and each size's own best beside it."
     sizes = sorted(data["size"].unique(), key=_weight)
@@ -108,7 +108,7 @@ def plot_growth(
         ax.legend(fontsize=7.5)
     return fig
 
-# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c009
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c009a0
 POS_SHOWN = ("det.", "prep.", "conj.", "pron.", "verb", "adj.", "adv.", "noun", "proper noun")
 # columns of `acquisition`
 ACQUIRED = ["arm", "budget", "size", "setting", "chain", "seed", "step", "group", "loss", "value", "n", "stderr"]
@@ -124,7 +124,7 @@ def _last_stay_losses(
     by = d[stay == last].groupby(["l1", "seed", "step"], as_index=False)
     return by["value"].first().rename(columns=dict(value="loss"))
 
-
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c009
 def acquisition(
     rows: pd.DataFrame,  # All rows
     evaluator: str = "mask_predict",  # mask_predict or reconstruct
@@ -139,12 +139,12 @@ def acquisition(
     arms = pd.DataFrame([arm_of(x) for x in out["l1"]], index=out.index, columns=ACQUIRED[:4])
     return out.assign(chain=out["l1"], **arms)[ACQUIRED]
 
-# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c009b
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c009ba0
 def _by_loss(d: pd.DataFrame) -> list:
     "The runs of an arm, each sorted by loss; a run of a single point has no curve."
     return [x.sort_values("loss") for _, x in d.groupby(["chain", "seed"]) if len(x) > 1]
 
-
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c009b
 def _gap(
     mine: list,  # Runs of an arm, from `_by_loss`
     other: list,  # Those of the baseline
@@ -252,14 +252,14 @@ def plot_acquisition(
     fig.tight_layout()
     return fig
 
-# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #5f2be7e2
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #5f2be7e2a0
 def chains_only(
     rows: pd.DataFrame,  # Rows of one evaluator
 ) -> pd.DataFrame:  # Without plain L1s, and without models with a transplant behind their last stay
     "Rows of chains."
     return rows.loc[[is_chain(l1) and not grown(l1)[1] for l1 in rows["l1"]]]
 
-
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #5f2be7e2
 PROBED = ["arm", "budget", "setting", "step", "task"]  # first columns of `probed`, behind them `selectivity_data`'s
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from ...pretraining.runs import STUCK_MARGIN
 from .curves import ARM_KEYS, half_width
 
-# %% ../../../nbs/5_results/07_nursery/01_plateau.ipynb #eb58fca8
+# %% ../../../nbs/5_results/07_nursery/01_plateau.ipynb #eb58fca8a0
 def two_lines(
     t,  # (K,) ascending
     y,  # (K,)
@@ -28,7 +28,7 @@ def two_lines(
             best = min(best, (float(np.square(y - X @ beta).sum()), k))
     return best
 
-
+# %% ../../../nbs/5_results/07_nursery/01_plateau.ipynb #eb58fca8
 def one_line(t, y) -> float:
     "Residual sum of squares of a single line."
     return float(np.square(y - np.polyval(np.polyfit(t, y, 1), t)).sum())

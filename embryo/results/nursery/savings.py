@@ -78,7 +78,7 @@ def efficiency(
     half = student_t.ppf((1 + level) / 2, dof) * math.sqrt(sum(parts))
     return value, value - half, value + half
 
-# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c009
+# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c009a0
 def runs_of(
     curves: pd.DataFrame,  # Of one arm
 ) -> list:  # Of (tokens, losses), one a seed
@@ -86,7 +86,7 @@ def runs_of(
     seeds = curves.sort_values("tokens").groupby("seed")
     return [(d["tokens"].to_numpy(), d["value"].to_numpy()) for _, d in seeds]
 
-
+# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c009b0
 def tokens_of_runs(
     runs: list,  # From `runs_of`
     level: float,  # nats
@@ -94,7 +94,7 @@ def tokens_of_runs(
     "Tokens that each run needs to a loss."
     return np.array([tokens_to(*run, level) for run in runs])
 
-
+# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c009
 def _alone(curves, family, size, baseline):
     "Curves of the baseline for one family and size: {(budget, setting): curves}."
     d = curves[(curves["nursery"] == baseline) & (curves["family"] == family) & (curves["size"] == size)]
@@ -112,7 +112,7 @@ def least(
     keys = [k for k, v in values.items() if len(v) == most]
     return min(keys, key=lambda k: (np.mean(values[k]), k), default=NO_BASELINE)
 
-# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c009d
+# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c009da0
 BELOW = 0.5  # nats below the plateau at which arms are compared (ours)
 
 
@@ -124,7 +124,7 @@ class _Reading:
     level: float = math.nan  # nats
     stuck: bool = False  # The baseline cannot be read there
 
-
+# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c009db0
 def _readings_at_end(
     others: dict,  # (budget, setting) -> runs of the baseline; one setting a budget
     plateau: float,  # nats
@@ -137,7 +137,7 @@ def _readings_at_end(
         readings[key[0]] = _Reading(key, level, resting)
     return readings
 
-
+# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c009d
 def _reading_below(
     others: dict,  # (budget, setting) -> runs of the baseline
     level: float,  # nats
@@ -251,7 +251,7 @@ def saved_at(
     columns = ["loss", "setting0", "tokens0", "saved", "low", "high", "seeds", "seeds0"]
     return pd.DataFrame(out, columns=[*ARM_KEYS, *columns])
 
-# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c017
+# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c017a0
 WHOLE = 0.99  # a budget is met to within an update: a run that has done this share of it has done it
 
 
@@ -263,7 +263,7 @@ def losses_at(
     seeds = curves.sort_values("tokens").groupby("seed")
     return [float(np.interp(flops, d["flops"], d["value"])) for _, d in seeds]
 
-
+# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c017
 def _mid_course(at, end, alone_end):
     "Whose schedule is not over where both are read: alone, nursery or neither (empty)."
     if at < WHOLE * end:

@@ -15,22 +15,22 @@ from ...pretraining.chains import said
 from .curves import ARM_KEYS, NOTHING, plain_setting
 from .savings import BELOW
 
-# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #fd4e5441
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #fd4e5441a0
 def millions(v) -> str:
     "Tokens, in millions."
     return f"{v / 1e6:.1f}"
 
-
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #fd4e5441b0
 def percent(v) -> str:
     "A share, in per cent."
     return f"{100 * v:.0f}"
 
-
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #fd4e5441c0
 def nats(v) -> str:
     "A loss, or a score."
     return f"{v:.2f}"
 
-
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #fd4e5441
 def gain(v) -> str:
     "A difference of losses, with its sign."
     return f"{v:+.2f}"
@@ -47,12 +47,12 @@ def with_interval(
         return "–"
     return form(v) if pd.isna(low) else f"{form(v)} [{form(low)}, {form(high)}]"
 
-# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #ab08ed8f
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #ab08ed8fa0
 def alone_name(budget, setting, seeds) -> str:
     "Name of a baseline: schedule, setting, seeds."
     return f"{said(int(budget))} {plain_setting(setting)}".strip() + f" (n={seeds:.0f})"
 
-
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #ab08ed8f
 def told_baselines(
     fixed: pd.DataFrame,  # From `savings` below the plateau
 ) -> str:  # "2x128: 16M lr5 (n=3)", a size each
@@ -79,7 +79,7 @@ def told_settings(
 
     return "; ".join(f"{name}: {fields(name)}" for name in sorted(words & set(variants) - {"kept"}))
 
-# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #95f3fea4
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #95f3fea4a0
 def _savings_line(e) -> dict:  # `e`: an arm, with what `table_savings` joins, as a tuple
     "One arm below the plateau."
     return {
@@ -99,7 +99,7 @@ def _savings_line(e) -> dict:  # `e`: an arm, with what `table_savings` joins, a
         "of all (%)": with_interval(e.efficiency, e.efficiency_low, e.efficiency_high, percent),
     }
 
-
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #95f3fea4
 def _laid_out(lines: list, data: pd.DataFrame) -> pd.DataFrame:
     "Lines of a table; without the column of sizes where there is only one."
     view = pd.DataFrame(lines)
@@ -135,7 +135,7 @@ def told_columns(
         " differences, delta method for shares); without brackets a single seed on a side. M: million tokens."
     )
 
-# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #4c446105
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #4c446105a0
 def _end_line(e) -> dict:  # `e`: an arm, with what `table_end` joins, as a tuple
     "One arm at the end of its schedule."
     level = math.nan if e.stuck else e.level
@@ -152,7 +152,7 @@ def _end_line(e) -> dict:  # `e`: an arm, with what `table_end` joins, as a tupl
         "mid-course": e.early if isinstance(e.early, str) and e.early else "–",
     }
 
-
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #4c446105
 def table_end(
     data: pd.DataFrame,  # From `savings`, at the end
     flops: pd.DataFrame,  # From `at_equal_flops`

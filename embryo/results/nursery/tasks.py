@@ -80,12 +80,12 @@ def _task_name(
         setting=" ".join(filter(None, (arm["size"], plain_setting(arm["setting"])))) or "–",
     )
 
-# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #fbe118fc
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #fbe118fca0
 def _tuned_chains(rows, family):
     "Scores of fine-tuned chains, a seed a line."
     return seed_scores(chains_only(rows[rows["evaluator"] == "finetune"]), family)
 
-
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #fbe118fc
 def task_scores(
     rows: pd.DataFrame,  # All rows
     family: str = "roberta",  # Which models
@@ -105,7 +105,7 @@ def task_scores(
         beside.append(held | _task_name(e.l1, target))
     return d.assign(**pd.DataFrame(beside, index=d.index))
 
-# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c009
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c009a0
 SCORE_KEYS = ["first", "then", "setting", "seeds"]  # first columns of the table of scores
 
 
@@ -114,7 +114,7 @@ def _wide(d: pd.DataFrame) -> pd.DataFrame:
     lines = d[SCORE_KEYS].drop_duplicates().apply(tuple, axis=1).tolist()
     return d.pivot(index=SCORE_KEYS, columns="task", values="cell").reindex(lines).reset_index()
 
-
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c009
 def _trivial_cells(
     trivial: pd.DataFrame,  # From `trivial_seeds`
 ) -> pd.DataFrame:  # `SCORE_KEYS`, task, cell
@@ -191,7 +191,7 @@ def headline(
     can = can[fewer == fewer.max()]
     return arms, can[can["budget"] == can["budget"].max()].sort_values("saved")
 
-# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c015
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c015a0
 def _effect(
     b,  # A line of `savings`
     target: str,  # L1 of the last stay, for reading
@@ -209,7 +209,7 @@ def _effect(
         f" {millions(abs(b['saved']))} million tokens {when} ({sure}; {b['seeds']} and {b['seeds0']} seeds){shown}"
     )
 
-
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c015
 def _share(b) -> str:  # `b`: a line of `savings`
     "The share of all tokens that an arm saves, in words."
     bounds = f" (delta method: {b['efficiency_low']:.0%} to {b['efficiency_high']:.0%})"
@@ -217,7 +217,7 @@ def _share(b) -> str:  # `b`: a line of `savings`
         f"with the nursery counted in that is {b['efficiency']:.0%} of all tokens{'' if pd.isna(b['low']) else bounds}"
     )
 
-# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #8aaf1413
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #8aaf1413a0
 def _tried(b, here) -> str:  # `b`: a line of `savings`; `here`: arms of its size
     "How many other arms the sentence could have been about; empty where there is no other."
     rivals = int((here["budget"] == b["budget"]).sum())
@@ -226,7 +226,7 @@ def _tried(b, here) -> str:  # `b`: a line of `savings`; `here`: arms of its siz
         return f"; the most of {rivals} arms, its interval not corrected for that"
     return f"; {tried} L1s were tried at this size, one on this schedule" if tried > 1 else ""
 
-
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #8aaf1413
 def _at_other_size(x) -> str:  # `x`: a line of `savings`, as a tuple
     "What the same nursery saves at another size."
     alone = f"{said(int(x.budget0))} {plain_setting(x.setting0)}".strip()
@@ -282,7 +282,7 @@ def against_each(
         out.append(line | read.loc[read["nursery"] != baseline, AGAINST].iloc[0].to_dict())
     return pd.DataFrame(out)
 
-# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #ee584aac
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #ee584aaca0
 def _against_line(x, y) -> dict:  # Of one baseline, as tuples: below the plateau, at the end
     "One baseline of the table."
     return {
@@ -297,7 +297,7 @@ def _against_line(x, y) -> dict:  # Of one baseline, as tuples: below the platea
         "saved at the end (M)": with_interval(y.saved, y.low, y.high, millions),
     }
 
-
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #ee584aac
 def table_against(
     data: pd.DataFrame,  # From `against_each`, below the plateau
     end: pd.DataFrame,  # From `against_each`, at the end

@@ -320,7 +320,7 @@ figure(
     **LAYER_CAPTION,
 )
 
-# %% ../../../nbs/5_results/05_p1/01_layers.ipynb #e032
+# %% ../../../nbs/5_results/05_p1/01_layers.ipynb #e032a0
 def half_data(
     rows: pd.DataFrame,  # All rows
     tasks=("srl", "coref", "const"),  # Probes
@@ -330,7 +330,7 @@ def half_data(
     "The numbers of figure 10, which ends at half of pretraining in the paper."
     return layer_data(rows, tasks, picks=picks, **options)
 
-
+# %% ../../../nbs/5_results/05_p1/01_layers.ipynb #e032
 def plot_half(
     data: pd.DataFrame,  # From `half_data`
 ):  # matplotlib figure, or None

@@ -324,7 +324,7 @@ def frequency_data(
         d[column.removesuffix("_index") + "_order"] = (sign * d[column]).groupby(d["task"]).rank()
     return d.sort_values(["task", "paper_order"], ignore_index=True)
 
-# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c025a
+# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c025aa0
 def with_order(
     data: pd.DataFrame,  # From `frequency_data`
     column: str,  # words, rank, index or paper_index
@@ -333,7 +333,7 @@ def with_order(
     "Numbers with their places in brackets."
     return [f"{x:,.0f} ({k:.0f})" if pd.notna(x) else "–" for x, k in zip(data[column], data[order])]
 
-
+# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c025a
 def table_frequency(
     data: pd.DataFrame,  # From `frequency_data`
 ) -> pd.DataFrame:  # Layout

@@ -204,7 +204,7 @@ def table7(
     known = rows is not None and len(chosen(rows, evaluator="finetune", group="final", family=family))
     return finetuning_table(profile, data_sizes(rows, family) if known else None, "p1", GLUE)
 
-# %% ../../../nbs/5_results/05_p1/07_tables.ipynb #e037
+# %% ../../../nbs/5_results/05_p1/07_tables.ipynb #e037a0
 def settings_data(
     rows: pd.DataFrame,  # All rows; not used
     profile: dict,  # From `read_profile`
@@ -212,7 +212,7 @@ def settings_data(
     "What table 2 is made of."
     return table2(profile)
 
-
+# %% ../../../nbs/5_results/05_p1/07_tables.ipynb #e037
 def finetuning_data(
     rows: pd.DataFrame,  # All rows
     profile: dict,  # From `read_profile`

@@ -36,7 +36,7 @@ def word_data(
         return pd.DataFrame(columns=WORD_COLUMNS)
     return curve_data(rows, evaluator, task, family=family, l1=l1)
 
-# %% ../../../nbs/5_results/05_p1/02_words.ipynb #c010a
+# %% ../../../nbs/5_results/05_p1/02_words.ipynb #c010aa0
 def group_rank(
     group: str,  # Name of a word class, verb form or band
 ) -> tuple:  # To sort by
@@ -46,14 +46,14 @@ def group_rank(
     first = group.split("-")[0]
     return place, int(first) if first.isdigit() else 0, group
 
-
+# %% ../../../nbs/5_results/05_p1/02_words.ipynb #c010a
 def group_order(
     groups,  # Names of word classes, verb forms or bands
 ) -> list:  # Each once
     "The order of a legend: classes and forms as in the paper, bands by rank, others behind."
     return sorted(set(groups), key=group_rank)
 
-# %% ../../../nbs/5_results/05_p1/02_words.ipynb #c010b
+# %% ../../../nbs/5_results/05_p1/02_words.ipynb #c010ba0
 FAINT = {"published": "faint", "freq-id": "vocabulary index"}  # lines beside the main one
 
 
@@ -65,7 +65,7 @@ def lines_of(
     some = data[data["scale"] == scale]
     return set(some[["group", "task", "mode"]].itertuples(index=False, name=None))
 
-
+# %% ../../../nbs/5_results/05_p1/02_words.ipynb #c010b
 def not_rescaled(
     data: pd.DataFrame,  # From `word_data`
 ) -> list:  # Names of groups, in the order of the legend; (faint) where the main line is there

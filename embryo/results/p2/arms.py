@@ -20,14 +20,14 @@ from .losses import marked_stuck, pool_draws
 from .orderings import interval, signed
 from .scores import number, seed_scores, transfer_data
 
-# %% ../../../nbs/5_results/06_p2/04_arms.ipynb #c004
+# %% ../../../nbs/5_results/06_p2/04_arms.ipynb #c004a0
 def source_of(
     l1: str,  # Name in the column l1
 ) -> str:  # What stands before `+`
     "The L1 that an arm comes from."
     return l1.split(ARM)[0]
 
-
+# %% ../../../nbs/5_results/06_p2/04_arms.ipynb #c004
 def without_draw(
     l1: str,  # Name of an arm
 ) -> str:  # Without the number of its draw

@@ -257,7 +257,7 @@ def overlap_data(
     columns = ["l1", "task", "metric", "score", "overlap", "gain", "low", "high", "seeds", "verdict", "mark"]
     return d[columns].reset_index(drop=True)
 
-# %% ../../../nbs/5_results/06_p2/02_gain.ipynb #8e241413
+# %% ../../../nbs/5_results/06_p2/02_gain.ipynb #8e241413a0
 def _overlap_cell(x) -> str:  # `x`: a line of `overlap_data`
     "Gain and half its interval; * above overlap, ↓ below it."
     mark = "*" if x["low"] > 0 else ""
@@ -265,7 +265,7 @@ def _overlap_cell(x) -> str:  # `x`: a line of `overlap_data`
         mark = "↓"
     return f"{x['gain']:+.2f} ±{(x['high'] - x['low']) / 2:.2f}{mark}"
 
-
+# %% ../../../nbs/5_results/06_p2/02_gain.ipynb #8e241413
 def table_overlap(
     data: pd.DataFrame,  # From `overlap_data`
 ) -> pd.DataFrame:  # One row an L1: "gain ± half interval" for each task; * = above overlap, ↓ = below it

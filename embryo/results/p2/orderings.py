@@ -65,28 +65,28 @@ def ordering(
     d["informative"] = [informative(r) for r in d.itertuples()]
     return d
 
-# %% ../../../nbs/5_results/06_p2/03_orderings.ipynb #94aa1dd4
+# %% ../../../nbs/5_results/06_p2/03_orderings.ipynb #94aa1dd4a0
 def signed(
     x,  # A number; NaN where there is none
 ) -> str:
     "A difference for reading: always with its sign."
     return "–" if pd.isna(x) else f"{x:+.2f}"
 
-
+# %% ../../../nbs/5_results/06_p2/03_orderings.ipynb #94aa1dd4
 def interval(
     x,  # A line with low and high
 ) -> str:
     "An interval of a difference, for reading."
     return f"[{signed(x['low'])}, {signed(x['high'])}]"
 
-# %% ../../../nbs/5_results/06_p2/03_orderings.ipynb #be194bc1
+# %% ../../../nbs/5_results/06_p2/03_orderings.ipynb #be194bc1a0
 def _ordering_cell(x) -> str:  # `x`: a line of `ordering`
     "Difference with its marks, the printed one in brackets."
     shown = "*" if x["verdict"] in VERDICTS[:2] else ""
     trivial = "" if x["informative"] else "°"
     return f"{signed(x['difference'])}{shown}{trivial} ({signed(x['printed'])})"
 
-
+# %% ../../../nbs/5_results/06_p2/03_orderings.ipynb #be194bc1
 def _ordering_line(
     g: pd.DataFrame,  # Lines of one pair, by task
     tasks: list,  # Columns of the table

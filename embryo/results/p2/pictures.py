@@ -63,13 +63,13 @@ def arc_data(
         )
     )
 
-# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #c010
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #c010a0
 def _shows_all(d: pd.DataFrame) -> bool:  # From `arc_data`
     "Has a line depth 3, a pair seven tokens apart, and an orphan at either end?"
     far = (d["partner"] - d["position"]).max() >= 7
     return {"left", "right"} <= set(d["side"]) and d["depth"].max() >= 3 and far
 
-
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #c010
 def nesting_example(
     length: int = 26,  # Tokens shown: a line of the corpus
     seed: int = 0,  # Of the sample
@@ -87,7 +87,7 @@ def nesting_example(
         " apart and an orphan at either end; choose another length, or border='stream'"
     )
 
-# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #3e5f48d0
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #3e5f48d0a0
 RED = "#c0392b"  # of orphans
 DASHED = (0, (4, 3))  # line style of their arcs
 
@@ -100,7 +100,7 @@ def _reach(
     sides = [data["partner"] >= 0, data["side"] == "left", data["side"] == "right"]
     return np.select(sides, [to_partner, data["position"] + 1, len(data) - data["position"]], 0)
 
-
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #3e5f48d0
 def _arc_colors(
     data: pd.DataFrame,  # From `arc_data`
 ) -> list:  # A colour a token; of a pair that of its opener's depth
@@ -114,7 +114,7 @@ def _arc_colors(
     pairs = np.minimum(data["position"], data["partner"])
     return [RED if p < 0 else palette[int(level[first]) - 1] for p, first in zip(data["partner"], pairs)]
 
-# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #63a1084b
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #63a1084ba0
 def _draw_token(ax, r, name, color):
     "The box of a token; `r` is a line of `arc_data` as a tuple."
     from matplotlib.patches import FancyBboxPatch
@@ -124,7 +124,7 @@ def _draw_token(ax, r, name, color):
     ax.add_patch(FancyBboxPatch((r.position - 0.40, -0.46), 0.80, 0.40, **look))
     ax.text(r.position, -0.27, name, ha="center", va="center", fontsize=7, color="black")
 
-
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #63a1084b
 def _draw_arc(ax, r, far, scale, color, T):
     "The arc of a token: a half ellipse to its partner, a quarter towards a partner outside, a stub if there is none."
     from matplotlib.patches import Arc
@@ -141,7 +141,7 @@ def _draw_arc(ax, r, far, scale, color, T):
     elif r.partner < 0:
         ax.plot([r.position] * 2, [0, 0.3], color=color, lw=1.2, ls=DASHED)
 
-# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #49b0555b
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #49b0555ba0
 def _draw_depth(ax, data):
     "Open pairs after each position, as bars."
     import seaborn as sns
@@ -153,7 +153,7 @@ def _draw_depth(ax, data):
     ax.set(ylim=(0, data["depth"].max() + 1.4), xticks=range(0, len(data), 5))
     sns.despine(ax=ax, left=True)
 
-
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #49b0555b
 def _arcs_key(ax, deep, orphans):
     "What the arcs are."
     import seaborn as sns
@@ -288,7 +288,7 @@ BOX_LOOKS = dict(
 )
 BOX_PLACES = ((2.5, 0.5), (1.25, 1.0), (0.5, 0.5))  # lower edge and height of each part
 
-# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #e98990a3
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #e98990a3a0
 def _draw_part(ax, x, y, height, part, how):
     "One part of a model: a box with its name."
     from matplotlib.patches import FancyBboxPatch
@@ -298,7 +298,7 @@ def _draw_part(ax, x, y, height, part, how):
     words = dict(ha="center", va="center", fontsize=10, bbox=dict(fc=look["fc"], ec="none", pad=2))
     ax.text(x + 1.2, y + height / 2, part, **words)
 
-
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #e98990a3
 def _draw_stage(ax, x, stage, title, first):
     "One stage at `x`: title, parts, what goes in, and the weights that come from the stage before."
     _, parts, given = BOXES[stage]
@@ -316,7 +316,7 @@ def _draw_stage(ax, x, stage, title, first):
         ax.annotate("", (x + 1.2, y + 0.25), (x + 1.2, y), arrowprops=upward)
     ax.text(x + 1.2, 0.13, given, ha="center", va="center", fontsize=9, style="italic")
 
-# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #6deda344
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #6deda344a0
 def _facts(
     data: pd.DataFrame,  # Lines of one stage in `workflow_data`
 ) -> list:  # Of lines of text, at most 40 characters
@@ -326,7 +326,7 @@ def _facts(
     texts = [f"{r.item}: {r.value}" for r in data.itertuples()]
     return [x for t in texts for x in textwrap.wrap(t, 40, subsequent_indent="    ", break_on_hyphens=False)]
 
-
+# %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #6deda344
 def plot_workflow(
     data: pd.DataFrame,  # From `workflow_data`
 ):  # matplotlib figure
