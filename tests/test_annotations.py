@@ -35,7 +35,7 @@ nw/demo/00/demo_0001   0    2    .      XX        *)     -   -   -   -   *     -
 #begin document (nw/demo/00/demo_0001); part 001
 nw/demo/00/demo_0001   1    0    Yes    UH     (TOP(INTJ*))     -   -   -   -   *   -
 #end document
-"""
+"""  # noqa: E501 (columns)
 
 
 def conll_file(tmp_path, text=HAND, name="a.v4_gold_conll"):

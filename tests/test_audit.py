@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-
 from test_objectives import checkpoint, hub  # noqa: F401 (a fixture: a stand-in for the hub)
 
 from embryo.corpora.l1s import make
@@ -189,7 +188,8 @@ def test_files_of_a_foreign_step(base, tmp_path, name):
 
 
 def test_flipped_bits_in_foreign_weights(base, tmp_path):
-    "In the header, or in the highest bits of the exponent, a flip is found; in the mantissa nothing can tell it from a weight."
+    """In the header, or in the highest bits of the exponent, a flip is found; in the mantissa nothing can tell it from
+    a weight."""
     rng = random.Random(0)
     d = foreign(base, tmp_path / "f")
     for where in ("header", "exponent"):
@@ -395,7 +395,8 @@ def test_steps_by_their_geometry(base, tmp_path, who):
 
 
 def test_swapped_entries(base, tmp_path):
-    "Two entries of series.json that changed their step: records agree with the files' places, and tokens run backwards."
+    """Two entries of series.json that changed their step: records agree with the files' places, and tokens run
+    backwards."""
     d = ours(base, tmp_path / "s")
     swap(d, 12, 30)
     info = read_json(d / "series.json")
@@ -473,7 +474,8 @@ def faults(f):
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_healthy_chains_have_no_faults(corpora, tmp_path, arm):
-    "A border is where it was planned, and a transplant at it is no fault; with few steps it is said that little can be told."
+    """A border is where it was planned, and a transplant at it is no fault; with few steps it is said that little can
+    be told."""
     s = train_chain(corpora, tmp_path, arm)
     assert s.steps == DENSE and s.audit().empty
     few = train_chain(corpora, tmp_path / "few", arm, save=[], curve_every=4)
@@ -713,7 +715,8 @@ def test_everything_else(written, tmp_path, what, name, look, use):
 
 
 def test_a_seal_under_another_name(base, written, tmp_path):
-    "A flip in the word `seal` itself harms no number, but takes the protection away: the index refuses, elsewhere it is a warning."
+    """A flip in the word `seal` itself harms no number, but takes the protection away: the index refuses, elsewhere it
+    is a warning."""
     d = ours(base, tmp_path / "s")
     shutil.copytree(written / "ids", tmp_path / "ids")
     for f, look in ((d / "series.json", None), (tmp_path / "ids" / "header.json", audit_ids)):
@@ -728,7 +731,7 @@ def test_a_seal_under_another_name(base, written, tmp_path):
             put_back(f, good)
 
 
-def test_hub_and_a_damaged_cache(hub, tmp_path):
+def test_hub_and_a_damaged_cache(hub, tmp_path):  # noqa: F811 (the fixture)
     "Checkpoints on the hub are fetched and looked at; a file of the cache that is not what its name says is named."
     for k in (0, 20, 40):
         checkpoint(hub.root / f"google/multiberts-seed_0-step_{k}k/main", 0)

@@ -255,3 +255,11 @@ def test_the_fingerprint_follows_every_import(tmp_path, monkeypatch):
     (root / "embryo/top.py").write_text("from .low import plain\nz = 2")
     assert [t for t in "abc" if hashes()[t] != now[t]] == ["c"]
     code_hash.cache_clear()
+
+
+def test_sizes_of_the_micro_tasks():
+    "The plan knows them without importing the micro world."
+    from embryo.batch.cost import MICRO_SIZES
+    from embryo.micro.tasks.single import TASKS
+
+    assert MICRO_SIZES == {task: {split: n for split, (_, n) in d.items()} for task, d in TASKS.items()}

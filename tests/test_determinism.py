@@ -1,6 +1,8 @@
-"""Same seed, same bytes, on any machine: content hashes of the micro world, tokenizer, corpora and batches, as one machine printed them.
+"""Same seed, same bytes, on any machine: content hashes of the micro world, tokenizer, corpora and batches, as one
+machine printed them.
 
-A difference here means that another machine (or a library that changed its mind) makes other data from the same seed, and that numbers may not be compared.
+A difference here means that another machine (or a library that changed its mind) makes other data from the same
+seed, and that numbers may not be compared.
 `python tests/test_determinism.py` prints the table anew, for a change that is meant.
 """
 
@@ -103,7 +105,8 @@ def test_same_seed_same_bytes_as_elsewhere(tmp_path):
 
 
 def test_same_bytes_without_vector_instructions():
-    "A poorer CPU, played by this one: numpy and torch are told to leave AVX alone (x86; elsewhere this is the same test again)."
+    """A poorer CPU, played by this one: numpy and torch are told to leave AVX alone (x86; elsewhere this is the same
+    test again)."""
     env = {
         **os.environ,
         "ATEN_CPU_CAPABILITY": "default",

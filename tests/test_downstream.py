@@ -12,8 +12,9 @@ from embryo.corpora.tokens import train_tokenizer
 from embryo.evaluation.tasks.finetune import encode, finetune, load_body, new_classifier, predict
 from embryo.evaluation.tasks.reading import as_task, find_task, read_task
 from embryo.evaluation.tasks.scores import glue_metric, score_rows
+from embryo.evaluation.tasks.settings import PAPER, FinetuneConfig
 from embryo.evaluation.tasks.tasks import TASKS
-from embryo.evaluation.tasks.trivial import PAPER, FinetuneConfig, trivial_rows
+from embryo.evaluation.tasks.trivial import trivial_rows
 from embryo.ground.errors import EmbryoError
 from embryo.models.models import build
 

@@ -1,4 +1,4 @@
-"""Numbers that a change of the code must not change: bytes where every machine makes the same, losses where it rounds."""
+"""Numbers that a change of the code must not change: bytes where all machines agree, losses where they round."""
 
 import hashlib
 import json

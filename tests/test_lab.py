@@ -1,4 +1,4 @@
-"""`make lab` as a reader meets it: the front page opens, and each of its links leads to a file that JupyterLab serves."""
+"""`make lab` as a reader meets it: the front page opens, and its links lead to files that JupyterLab serves."""
 
 import json
 import re

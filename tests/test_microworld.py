@@ -101,7 +101,8 @@ def test_small_grammar(documents):
 
 
 def test_every_pronoun_has_an_antecedent(documents):
-    "Third-person pronouns stand for the entity of their gender and number that was mentioned last; all mentions of an entity agree."
+    """Third-person pronouns stand for the entity of their gender and number that was mentioned last; all mentions of
+    an entity agree."""
     n = 0
     for d in documents:
         last = {}

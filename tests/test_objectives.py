@@ -1,4 +1,5 @@
-"""Four families and their objectives: batches against slow references, losses against transformers' own, resuming to the bit, series of others."""
+"""Four families and their objectives: batches against slow references, losses against transformers' own, resuming to
+the bit, series of others."""
 
 import hashlib
 import itertools
@@ -152,7 +153,8 @@ def test_rates_of_paper_p1_are_those_of_the_official_codes(family):
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_lamb_against_plain_arithmetic(decay):
-    "Three updates in numpy as `lamb_optimizer.py` writes them: no correction of bias; matrices scaled whatever the decay, biases never."
+    """Three updates in numpy as `lamb_optimizer.py` writes them: no correction of bias; matrices scaled whatever the
+    decay, biases never."""
     rng = np.random.default_rng(0)
     w = torch.nn.Parameter(torch.tensor(0.02 * rng.standard_normal((5, 4))))
     b = torch.nn.Parameter(torch.tensor(rng.standard_normal(4)))
@@ -181,7 +183,8 @@ def test_lamb_against_plain_arithmetic(decay):
 
 
 def test_lamb_of_a_model_without_decay():
-    "Every matrix moves by the learning rate times its norm, every bias by Adam's first step; a matrix of zeros moves, too."
+    """Every matrix moves by the learning rate times its norm, every bias by Adam's first step; a matrix of zeros
+    moves, too."""
     m = net("mlm+sop", 30)
     with torch.no_grad():
         m.albert.pooler.weight.zero_()
@@ -374,7 +377,8 @@ STOPS = dict(ends=np.arange(40) == 5, continues=np.isin(np.arange(40), (6, 7, 8)
 @pytest.mark.parametrize("objective", ["mlm+sop", "mlm+nsp"])
 @pytest.mark.parametrize("length", [32, 64, 128])
 def test_form_does_not_tell(objective, length):
-    "Where sentences end and how long segments are is no hint; pairs cut at sentence ends only where these were near gave 0.71, 0.82 and 0.66 (sop)."
+    """Where sentences end and how long segments are is no hint; pairs cut at sentence ends only where these were near
+    gave 0.71, 0.82 and 0.66 (sop)."""
     told = form_score(
         babble(10_000, 0), babble(10_000, 1), PretrainConfig(objective=objective, length=length, batch=512), STOPS
     )

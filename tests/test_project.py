@@ -170,7 +170,8 @@ def outputs(p):
 
 @pytest.mark.parametrize("done", COMMITTED, ids=lambda p: f"{p.parts[-3]}-{p.stem}")
 def test_executed_appendix_has_all_that_is_committed(done):
-    "Every committed figure and table was drawn by the committed notebook, all at one revision, with nothing uncommitted."
+    """Every committed figure and table was drawn by the committed notebook, all at one revision, with nothing
+    uncommitted."""
     from PIL import Image
 
     text = outputs(done)

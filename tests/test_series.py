@@ -29,8 +29,11 @@ import sys, torch
 torch.set_num_threads(1)
 from embryo.pretraining.runs import pretrain_run
 lab, out = sys.argv[1:3]
-net = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, embedding_size=32, positions=32)
-pretrain_run("albert", "english", 7, lab+"/corpora", out, net, dict(steps=60, batch=4, length=32, lr=1e-3, warmup=5, save=[[5, 30], [10, 60]], state_every=4, heldout_batches=2), progress=False)
+sizes = dict(hidden_size=32, intermediate_size=64, embedding_size=32, positions=32)
+net = dict(sizes, num_hidden_layers=2, num_attention_heads=2)
+training = dict(steps=60, batch=4, length=32, lr=1e-3, warmup=5, heldout_batches=2)
+training |= dict(save=[[5, 30], [10, 60]], state_every=4)
+pretrain_run("albert", "english", 7, lab+"/corpora", out, net, training, progress=False)
 """
 weights = lambda d: {p.parent.name: p.read_bytes() for p in sorted(Path(d).rglob("model.safetensors"))}
 

@@ -1,4 +1,5 @@
-"""A transplant changes what it says and nothing else: held against slow references, raw weight files and plain transformers."""
+"""A transplant changes what it says and nothing else: held against slow references, raw weight files and plain
+transformers."""
 
 import shutil
 from dataclasses import replace

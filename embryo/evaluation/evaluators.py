@@ -31,6 +31,7 @@ class Evaluator:
     per_sentence: int = 0  # Tokens through the model for each sentence, about
     tokens: int = 0  # Tokens through the model whatever the sentences, about
     says: str = ""  # One line of help
+    speaks: bool = True  # Does it need the masked-LM head? Who reads hidden states does not
 
 # %% ../../nbs/4_evaluation/08_evaluators.ipynb #c008
 EVALUATORS = {}  # name -> Evaluator, in the order of their declaration
@@ -41,6 +42,7 @@ def evaluator(
     reads: tuple = ("sentences",),  # Some of `READS`
     per_sentence: int = 0,  # Tokens through the model for each sentence, about
     tokens: int = 0,  # Tokens through the model whatever the sentences, about
+    speaks: bool = True,  # Does it need the masked-LM head?
 ):  # A decorator of functions (Checkpoint, Asked) -> rows; it returns the function as it was
     "Declare an evaluator."
     for r in reads:
@@ -49,7 +51,7 @@ def evaluator(
     def declare(run):
         if name in EVALUATORS and EVALUATORS[name].run.__module__ != run.__module__:
             raise EmbryoError(f"evaluator {name!r} exists already; choose another name than {', '.join(EVALUATORS)}")
-        EVALUATORS[name] = Evaluator(name, run, tuple(reads), per_sentence, tokens, first_line(run))
+        EVALUATORS[name] = Evaluator(name, run, tuple(reads), per_sentence, tokens, first_line(run), speaks)
         return run
 
     return declare
@@ -148,7 +150,7 @@ def run_mask_predict(
     return rows.assign(split=asked.split)
 
 # %% ../../nbs/4_evaluation/08_evaluators.ipynb #c020
-@evaluator("probe", reads=("probing",), tokens=1_500_000)
+@evaluator("probe", reads=("probing",), tokens=1_500_000, speaks=False)
 def run_probe(
     checkpoint: Checkpoint,  # Its model is asked
     asked: Asked,  # probing, seed; options: fields of `ProbeConfig`
@@ -165,7 +167,7 @@ def run_probe(
     return rows.assign(split=[f"{folder[t]}-{s}" for t, s in zip(rows["task"], rows["split"])])
 
 # %% ../../nbs/4_evaluation/08_evaluators.ipynb #c022
-@evaluator("attention", per_sentence=30)
+@evaluator("attention", per_sentence=30, speaks=False)
 def run_attention(
     checkpoint: Checkpoint,  # Its model is asked
     asked: Asked,  # sentences, out; options: length, most and batch of `observe`

@@ -154,7 +154,7 @@ def odd_ones(
 def _weights(series, step, folder):
     "What the record says about a step's weights: sentences, and other steps whose weights they are."
     e = series.entries[step]
-    bad = step_damage(folder, series.entries[step])
+    bad = step_damage(folder, e)
     f = folder / "model.safetensors"
     if not any(str(f) in b and "SHA-256" in b for b in bad):
         return bad, []

@@ -34,7 +34,8 @@ PARTS = ("embeddings", *BODY, "head")
 PATTERNS = (
     (
         "head",
-        r"^(lm_head|predictions|cls|generator_predictions|generator_lm_head|discriminator_predictions|sop_classifier|seq_relationship|vocab_\w+|head|decoder)\.|pooler",
+        r"^(lm_head|predictions|cls|generator_predictions|generator_lm_head|discriminator_predictions|sop_classifier"
+        r"|seq_relationship|vocab_\w+|head|decoder)\.|pooler",
     ),
     ("layer-norm", r"(?i)norm|\.ln\."),
     ("input", r"(position|token_type)_embeddings|embedding_hidden_mapping_in|embeddings_project|rel_embeddings"),

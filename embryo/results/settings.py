@@ -16,7 +16,7 @@ from transformers import RobertaConfig
 
 from ..evaluation.squad.squad import PAPER_SQUAD, SquadConfig
 from ..evaluation.squad.squad import TASK as SQUAD
-from ..evaluation.tasks.trivial import PAPER, FinetuneConfig, plan
+from ..evaluation.tasks.settings import PAPER, FinetuneConfig, plan
 from ..ground.errors import EmbryoError, choose
 from ..ground.printed import P2_TASKS, printed_finetuning, printed_sizes, printed_table, quantity
 from ..ground.profiles import settings

@@ -142,7 +142,7 @@ def finetune_settings(
 ) -> dict:  # {task: fields of FinetuneConfig, or of SquadConfig}
     "The settings of each task, checked."
     from embryo.evaluation.squad.squad import TASK, SquadConfig
-    from embryo.evaluation.tasks.trivial import FinetuneConfig
+    from embryo.evaluation.tasks.settings import FinetuneConfig
     from embryo.results.settings import finetuning
 
     found = {t: finetuning(study.profile, t) for t in tasks}

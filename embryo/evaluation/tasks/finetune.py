@@ -23,7 +23,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from transformers.utils import logging as hf_logging
 
 from ...corpora.tokens import open_tokenizer
-from .batches import collate, encode, length_batches, positions  # noqa: F401
+from .batches import collate, encode, length_batches
 from .reading import as_task
 from .scores import answers, measure, score_rows
 from .settings import FinetuneConfig, drawn, lr_share, plan

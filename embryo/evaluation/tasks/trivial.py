@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from .reading import as_task, read_task
 from .scores import answers, measure, score_rows
-from .settings import PAPER, FinetuneConfig, drawn, plan  # noqa: F401
+from .settings import FinetuneConfig, drawn
 from .tasks import Task
 from ...ground.errors import EmbryoError
 from ...ground.rows import row_frame
