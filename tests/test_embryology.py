@@ -160,7 +160,7 @@ def grid(family="albert", layers=4, steps=STEPS, seeds=(0,)):
                                 seed=q,
                             )
                         )
-                for m in ("corrected", "published"):  # as `embryo.probing` writes it: no layer
+                for m in ("corrected", "published"):  # as `embryo.evaluation.probing` writes it: no layer
                     out.append(
                         dict(
                             evaluator="probe",

@@ -56,7 +56,7 @@ ALLOWED = {  # (file, name): why
     (
         "embryo/batch/worker.py",
         "importlib.import_module",
-    ): "the warm process calls what its own batch asks over a socket that only its user can open",
+    ): "the waiting worker calls what its own batch asks over a socket that only its user can open",
     ("embryo/evaluation/attention.py", "np.load"): "attention maps; numpy reads no pickle unless told to",
     ("embryo/batch/run.py", "subprocess.Popen"): "snakemake, as a list of arguments",
     ("embryo/batch/worker.py", "subprocess.Popen"): "Python, as a list of arguments",
