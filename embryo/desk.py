@@ -6,7 +6,7 @@
 __all__ = ['DESK', 'objectives', 'evaluators', 'figures', 'offered', 'fetch']
 
 # %% ../nbs/desk.ipynb #c002
-from importlib import import_module
+import importlib
 from pkgutil import walk_packages
 
 # %% ../nbs/desk.ipynb #c005
@@ -35,20 +35,20 @@ DESK = {  # name: module below embryo
 # %% ../nbs/desk.ipynb #c008
 def objectives() -> dict:  # name -> Objective
     "What a model may be asked while it trains: masked words, and questions about segments."
-    return import_module("embryo.pretraining.objectives").OBJECTIVES
+    return importlib.import_module("embryo.pretraining.objectives").OBJECTIVES
 
 # %% ../nbs/desk.ipynb #c009
 def evaluators() -> dict:  # name -> Evaluator
     "What a checkpoint may be asked: words, structure, attention, facts."
-    return import_module("embryo.evaluation.evaluators").EVALUATORS
+    return importlib.import_module("embryo.evaluation.evaluators").EVALUATORS
 
 # %% ../nbs/desk.ipynb #c010
 def figures() -> dict:  # name -> Figure
     "What is drawn from rows, by the paper's own names."
-    results = import_module("embryo.results")
+    results = importlib.import_module("embryo.results")
     for room in walk_packages(results.__path__, "embryo.results."):
-        import_module(room.name)  # declares its figures
-    return import_module("embryo.results.figures").FIGURES
+        importlib.import_module(room.name)  # declares its figures
+    return importlib.import_module("embryo.results.figures").FIGURES
 
 # %% ../nbs/desk.ipynb #c013
 def offered() -> list:  # Sorted names
@@ -62,4 +62,4 @@ def fetch(
     "Import the room of a name and take the function from it."
     if name not in DESK:
         raise AttributeError(f"module 'embryo' has no attribute {name!r}; it offers {', '.join(offered())}")
-    return getattr(import_module(f"embryo.{DESK[name]}"), name)
+    return getattr(importlib.import_module(f"embryo.{DESK[name]}"), name)

@@ -73,7 +73,9 @@ def curve_data(
     measured = over_seeds(df).assign(scale="accuracy")
     there = surely_there(measured)
     kept = [line in there for line in rescaled[LINE].itertuples(index=False, name=None)]
-    out = pd.concat([rescaled[np.array(kept, bool)], measured], ignore_index=True)
+    # a frame without lines has columns of objects, which would make all columns objects
+    parts = [d for d in (rescaled[np.array(kept, bool)], measured) if len(d)]
+    out = pd.concat(parts or [measured], ignore_index=True)
     out["low"] = out["low"].clip(0)
     out["high"] = out["high"].where(out["scale"] == "rescaled", out["high"].clip(upper=1))
     return out.merge(majority_scores(rows, evaluator, **where), on=LINE, how="left")
