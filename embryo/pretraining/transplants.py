@@ -57,7 +57,7 @@ def parts(
         if out[name] is None:
             raise EmbryoError(
                 f"parts: parameter {name} of {type(model).__name__} belongs to none of {', '.join(PARTS)}; extend"
-                " embryo.transplant.PATTERNS"
+                " embryo.pretraining.transplants.PATTERNS"
             )
     return out
 
