@@ -249,7 +249,7 @@ def exists(name):
 
 def test_no_stale_names():
     "Every `embryo.name` that is mentioned exists."
-    # an ending, an attribute, and names that tests and examples make up
-    known = "egg png pdf md __version__ name nestling low top corpora_ folder".split()
+    # endings, an attribute, the name in the ledgers of micro worlds, and names that tests and examples make up
+    known = "egg png pdf md __version__ microworld name nestling low top corpora_ folder".split()
     stale = {n: sorted(f) for n, f in mentioned().items() if n.split(".")[0] not in known and not exists(n)}
     assert stale == {}
