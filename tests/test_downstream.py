@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from embryo.corpora.tokens import train_tokenizer
-from embryo.evaluation.tasks.finetune import encode, finetune, load_body, new_classifier, predict
+from embryo.evaluation.tasks.batches import encode
+from embryo.evaluation.tasks.finetune import finetune, load_body, new_classifier, predict
 from embryo.evaluation.tasks.reading import as_task, find_task, read_task
 from embryo.evaluation.tasks.scores import glue_metric, score_rows
 from embryo.evaluation.tasks.settings import PAPER, FinetuneConfig

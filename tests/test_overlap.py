@@ -17,11 +17,12 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from embryo.evaluation.tasks import finetune as finetuning
 from embryo.evaluation.tasks import trivial
-from embryo.evaluation.tasks.finetune import encode as the_encode
+from embryo.evaluation.tasks.batches import encode as the_encode
 from embryo.evaluation.tasks.finetune import finetune
 from embryo.evaluation.tasks.reading import read_task
+from embryo.evaluation.tasks.settings import FinetuneConfig, drawn
 from embryo.evaluation.tasks.tasks import TASKS
-from embryo.evaluation.tasks.trivial import FinetuneConfig, drawn, overlap_features, trivial_rows, word_weights, words
+from embryo.evaluation.tasks.trivial import overlap_features, trivial_rows, word_weights, words
 from embryo.ground.rows import read_rows, row_frame, write_rows
 
 BOTH = {"overlap-1", "overlap-7"}
@@ -141,7 +142,8 @@ def test_own_pair_task(tmp_path):
 def test_the_order_of_sets_does_not_show(glue):
     "Two processes that order sets differently: the same rows to the last digit."
     code = f"""from embryo.evaluation.tasks.reading import read_task
-from embryo.evaluation.tasks.trivial import FinetuneConfig, trivial_rows
+from embryo.evaluation.tasks.settings import FinetuneConfig
+from embryo.evaluation.tasks.trivial import trivial_rows
 for t in ("STS-B", "MNLI"):
     rows = trivial_rows(read_task({str(glue)!r}, t), t, FinetuneConfig(max_train=40), 1)
     print(rows[["value", "stderr"]].values.tolist())"""

@@ -5,7 +5,7 @@ import torch
 
 from embryo.batch.cost import weights
 from embryo.batch.plan import Plan
-from embryo.evaluation.tasks.trivial import FinetuneConfig
+from embryo.evaluation.tasks.settings import FinetuneConfig
 from embryo.ground.errors import EmbryoError
 from embryo.ground.profiles import profiles, read_profile
 from embryo.models.cost import training_flops

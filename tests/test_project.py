@@ -70,7 +70,7 @@ def imported(source, name, modules):
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             ours = [a.name for a in node.names if a.name.split(".")[0] == "embryo"]
-            assert not ours, f"{name}: import {ours[0]}; expected `from embryo.floor.room import name`"
+            assert not ours, f"{name}: import {ours[0]}; expected `from embryo.folder.module import name`"
         if not isinstance(node, ast.ImportFrom):
             continue
         if node.level:
@@ -80,7 +80,7 @@ def imported(source, name, modules):
             target = node.module
         if target.split(".")[0] != "embryo":
             continue
-        for a in node.names:  # `from embryo.floor import room` and `from embryo.floor.room import name`
+        for a in node.names:  # `from embryo.floor import room` and `from embryo.folder.module import name`
             whole = f"{target}.{a.name}".removeprefix("embryo.")
             found.add(whole if whole in modules else target.removeprefix("embryo."))
     unknown = found - set(modules)
@@ -240,7 +240,7 @@ def exists(name):
         if (ROOT / "embryo" / "/".join(parts[:k])).is_dir() or python_file(".".join(parts[:k])).is_file():
             break
     else:
-        return parts[0] in dir(import_module("embryo"))
+        return len(parts) == 1 and parts[0] in dir(import_module("embryo"))
     if k == len(parts):
         return True
     module = import_module(".".join(["embryo", *parts[:k]]))
@@ -249,7 +249,7 @@ def exists(name):
 
 def test_no_stale_names():
     "Every `embryo.name` that is mentioned exists."
-    # an ending, an attribute, and names that tests and examples make up
-    known = "egg png pdf md __version__ name nestling low top corpora_ folder".split()
+    # endings, an attribute, the name in the ledgers of micro worlds, and names that tests and examples make up
+    known = "egg png pdf md __version__ microworld name nestling low top corpora_ folder".split()
     stale = {n: sorted(f) for n, f in mentioned().items() if n.split(".")[0] not in known and not exists(n)}
     assert stale == {}

@@ -19,7 +19,8 @@ from embryo.evaluation.squad.reader import best_spans, finetune_squad, read_span
 from embryo.evaluation.squad.scores import squad_rows, trivial_squad
 from embryo.evaluation.squad.squad import SquadConfig, read_squad_folder
 from embryo.evaluation.squad.windows import squad_windows
-from embryo.evaluation.tasks.finetune import encode, finetune, load_body, new_classifier, predict, predict_logits
+from embryo.evaluation.tasks.batches import encode
+from embryo.evaluation.tasks.finetune import finetune, load_body, new_classifier, predict, predict_logits
 from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.scores import (
     answers,
@@ -30,8 +31,9 @@ from embryo.evaluation.tasks.scores import (
     standard_error,
     tie_rate,
 )
+from embryo.evaluation.tasks.settings import FinetuneConfig
 from embryo.evaluation.tasks.tasks import METRICS, TASKS, Task
-from embryo.evaluation.tasks.trivial import FinetuneConfig, trivial_rows
+from embryo.evaluation.tasks.trivial import trivial_rows
 from embryo.evaluation.words.windows import tokenize_words
 from embryo.evaluation.words.words import hit_rows, mask_predict, reconstruct, top_share, word_hits
 from embryo.ground.errors import EmbryoError

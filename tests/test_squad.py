@@ -20,7 +20,7 @@ from embryo.evaluation.squad.reader import best_threshold, finetune_squad, new_r
 from embryo.evaluation.squad.scores import answer_scores, squad_rows, trivial_squad
 from embryo.evaluation.squad.squad import SquadConfig, read_squad, read_squad_folder
 from embryo.evaluation.tasks.finetune import load_body
-from embryo.evaluation.tasks.trivial import FinetuneConfig
+from embryo.evaluation.tasks.settings import FinetuneConfig
 from embryo.ground.errors import EmbryoError
 from embryo.ground.rows import COLUMNS, read_rows, write_rows
 

@@ -335,7 +335,7 @@ def test_a_foreign_checkpoint(series, tmp_path):
 def test_fine_tuning_starts_from_a_transplant(lab, series, ids, tmp_path):
     from embryo.evaluation.tasks.finetune import finetune
     from embryo.evaluation.tasks.reading import read_task
-    from embryo.evaluation.tasks.trivial import FinetuneConfig
+    from embryo.evaluation.tasks.settings import FinetuneConfig
 
     s = write_transplant(series, "substitute", tmp_path / "t", corpus=ids[0])
     rows = finetune(

@@ -79,7 +79,8 @@ def add_trivial(
     import pandas as pd
 
     from embryo.evaluation.squad.squad import TASK as SQUAD
-    from embryo.evaluation.tasks.trivial import FinetuneConfig, missing_trivial
+    from embryo.evaluation.tasks.settings import FinetuneConfig
+    from embryo.evaluation.tasks.trivial import missing_trivial
     from embryo.ground.rows import read_rows, write_rows
     from embryo.results.settings import finetuning
 
@@ -288,7 +289,8 @@ def embryo_finetune(
     from embryo.evaluation.tasks.batches import positions
     from embryo.evaluation.tasks.finetune import finetune
     from embryo.evaluation.tasks.reading import read_task
-    from embryo.evaluation.tasks.trivial import FinetuneConfig, trivial_rows
+    from embryo.evaluation.tasks.settings import FinetuneConfig
+    from embryo.evaluation.tasks.trivial import trivial_rows
     from embryo.ground.rows import write_rows
     from embryo.models.models import check_config
 

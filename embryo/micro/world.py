@@ -386,7 +386,8 @@ def write_world(
     "Write the micro world: a data folder in the layout of data/README.md."
     out = Path(out)
     check_sizes(seed, words, heldout_words, books_words, probing, tasks, l1s)
-    made = f"embryo.micro.world {VERSION}, {digest(seed, words, heldout_words, books_words, probing, tasks, l1s)}"
+    # the name that stands in the ledgers of worlds: another one would make those on disk foreign
+    made = f"embryo.microworld {VERSION}, {digest(seed, words, heldout_words, books_words, probing, tasks, l1s)}"
     if out.exists() and any(out.iterdir()):
         check_existing(out, made, seed)
         return out
