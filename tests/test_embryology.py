@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import embryo
 from embryo.evaluation.squad.squad import TASK as SQUAD
 from embryo.evaluation.tasks.finetune import AFTER_INTERMEDIATE
 from embryo.ground.errors import EmbryoError
@@ -612,6 +613,7 @@ def test_all_figures_are_drawn(tmp_path):
 
 
 def test_registry_holds_every_figure_and_table():
+    embryo.figures()  # all rooms declare theirs
     every = figures_of("p1")
     assert {n for n, f in every.items() if not f.plot} == {"p1_frequency", *(f"p1_table{i}" for i in range(1, 10))}
     assert {"p1_fig1a", "p1_fig2b", "p1_fig4", "p1_fig10", "p1_fig13c", "p1_fig14", *FIGURES} <= set(every)
@@ -619,6 +621,7 @@ def test_registry_holds_every_figure_and_table():
 
 
 def test_sections_of_the_appendix_are_those_of_the_registry():
+    embryo.figures()
     cells = json.loads((repo_root() / "nbs" / "appendix" / "p1_embryology.ipynb").read_text())["cells"]
     headings = {l[3:].strip() for c in cells for l in c["source"] if c["cell_type"] == "markdown" and l[:3] == "## "}
     assert {f.title for f in figures_of("p1").values()} <= headings
