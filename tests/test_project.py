@@ -253,3 +253,11 @@ def test_no_stale_names():
     known = "egg png pdf md __version__ microworld name nestling low top corpora_ folder".split()
     stale = {n: sorted(f) for n, f in mentioned().items() if n.split(".")[0] not in known and not exists(n)}
     assert stale == {}
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md"])
+def test_paths_of_a_page_exist(page):
+    "Every notebook, folder or test that a page names."
+    named = re.findall(r"\b(?:nbs|tests)/[\w/.-]*\w", (ROOT / page).read_text())
+    twins = [p for p in named if p.endswith(".py") and p.startswith("nbs/")]  # the text form of a notebook, not kept
+    assert {p for p in named if not (ROOT / p).exists()} == set(twins)
