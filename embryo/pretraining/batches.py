@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STRETCHES', 'REACH', 'FORM_PAIRS', 'permuted', 'in_order', 'n_examples', 'examples', 'piece_marks', 'l1_marks',
-           'chosen_words', 'selected', 'pair_examples', 'batch_examples', 'training_batch', 'masked_batch',
-           'heldout_steps', 'pair_form', 'form_fit', 'form_score']
+           'chosen_words', 'selected', 'pair_examples', 'batch_examples', 'mask_shares', 'training_batch',
+           'masked_batch', 'heldout_steps', 'pair_form', 'form_fit', 'form_score']
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c002
 import math
@@ -21,7 +21,7 @@ from ..ground.errors import EmbryoError, choose
 from ..ground.files import read_json
 from ..ground.seeds import rng_for, seed_for
 from .objectives import OBJECTIVES, Batch, find_objective
-from .settings import MASKINGS, PretrainConfig, length_at
+from .settings import MASKINGS, PretrainConfig, heldout_length, length_at, mask_rate_at
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c005
 def _rounds(l, r, low, keys):
@@ -167,6 +167,7 @@ def selected(
     rng,  # numpy generator
     most: int,  # Longest run of words, from `MASKINGS`
     continues=None,  # (V,) bool, from `piece_marks`; None: every id is a word
+    share: float = SELECT,  # Of words that are selected
 ) -> np.ndarray:  # (B, T) bool; a word is selected whole or not at all
     "Which tokens are asked for: whole words, alone or in runs."
     real = x >= N_SPECIALS
@@ -174,7 +175,7 @@ def selected(
     if continues is not None:
         begins[:, 1:] &= ~(continues[x[:, 1:]] & real[:, :-1])
     word = np.maximum(begins.cumsum(1) - 1, 0)
-    return np.take_along_axis(chosen_words(rng, (len(x), int(word.max()) + 1), most), word, 1) & real
+    return np.take_along_axis(chosen_words(rng, (len(x), int(word.max()) + 1), most, share), word, 1) & real
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c023
 # Ids within which the end of a sentence is looked for; a longer sentence is cut there
@@ -291,7 +292,7 @@ def batch_examples(
 ):  # (ids (B, T), segments (B, T) or None, order (B,) or None), int64
     "The sequences of one step, before any of them is masked."
     pairs = find_objective(cfg.objective).pairs
-    length = length_at(cfg, step if purpose == "train" else 0)
+    length = length_at(cfg, step) if purpose == "train" else heldout_length(cfg)
     n = n_examples(corpus, length, 3 if pairs else 2)
     which = _places(cfg, n, step + seen, corpus, purpose)
     if not pairs:
@@ -300,20 +301,39 @@ def batch_examples(
     return pair_examples(corpus, which, length, pairs, rng, marks)
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c032
-def _select(x, cfg, rng, u, marks):
-    "Which tokens are asked for (B, T), and a uniform number for each that says what becomes of it, in [0, SELECT)."
+def _select(x, cfg, rng, u, marks, rate):
+    "Which tokens are asked for (B, T), and a uniform number for each that says what becomes of it, in [0, rate)."
     real = x >= N_SPECIALS
     if cfg.masking == "token":
-        chosen = (u < SELECT) & real
+        chosen = (u < rate) & real
     else:
-        chosen = selected(x, rng, MASKINGS[cfg.masking], None if marks is None else marks["continues"])
-        u = u * np.float32(SELECT)
+        chosen = selected(x, rng, MASKINGS[cfg.masking], None if marks is None else marks["continues"], rate)
+        u = u * np.float32(rate)
     # a batch always has something to learn from
     if not chosen.any():
         chosen.flat[np.flatnonzero(real)[:1]] = True
     return chosen, u
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c033
+def mask_shares(
+    cfg: PretrainConfig,  # objective, mask_rate, as_mask, as_random
+    step: int,  # Number of the batch
+    purpose: str,  # train or heldout
+) -> tuple:  # (share of tokens selected, of these: share that becomes <mask>, share that becomes a random id)
+    "How a batch is masked."
+    asked = find_objective(cfg.objective)
+    if purpose != "train":
+        return SELECT, asked.as_mask, asked.as_random
+    as_mask = asked.as_mask if cfg.as_mask is None else cfg.as_mask
+    as_random = asked.as_random if cfg.as_random is None else cfg.as_random
+    if as_mask + as_random > 1:
+        raise EmbryoError(
+            f"as_mask {as_mask} and as_random {as_random} are more than 1 together (one of them is that of objective"
+            f" {cfg.objective}); set both"
+        )
+    return mask_rate_at(step, cfg), as_mask, as_random
+
+# %% ../../nbs/3_pretraining/02_batches.ipynb #17cb5471
 def training_batch(
     corpus: IdCorpus,  # Ids
     cfg: PretrainConfig,  # batch, length, objective, masking, seed
@@ -325,15 +345,13 @@ def training_batch(
     "The batch of one step: a pure function of (corpus hash, seed, step)."
     x, types, order = batch_examples(corpus, cfg, step, purpose, marks, seen)
     rng = rng_for("mask", corpus.hash, cfg.seed if purpose == "train" else purpose, step + seen)
-    chosen, u = _select(x, cfg, rng, rng.random(x.shape, np.float32), marks)
+    rate, masked, random = mask_shares(cfg, step, purpose)
+    chosen, u = _select(x, cfg, rng, rng.random(x.shape, np.float32), marks, rate)
     positions = np.flatnonzero(chosen)
     labels = x.flat[positions]
-    asked = find_objective(cfg.objective)
-    as_mask = SELECT * asked.as_mask
-    masked_or_random = SELECT * (asked.as_mask + asked.as_random)
-    x[(u < as_mask) & chosen] = SPECIALS.index("<mask>")
-    random = (u >= as_mask) & (u < masked_or_random) & chosen
-    x[random] = rng.integers(N_SPECIALS, corpus.vocab_size, int(random.sum()))
+    x[(u < rate * masked) & chosen] = SPECIALS.index("<mask>")
+    drawn = (u >= rate * masked) & (u < rate * (masked + random)) & chosen
+    x[drawn] = rng.integers(N_SPECIALS, corpus.vocab_size, int(drawn.sum()))
     padded = not (x[:, -1] == 2).all()
     mask = (x != 1).astype(np.int64) if padded else None
     return Batch(*(None if v is None else torch.from_numpy(v) for v in (x, mask, positions, labels, types, order)))
@@ -349,7 +367,7 @@ def heldout_steps(
     cfg: PretrainConfig,  # objective, length, batch, heldout_batches
 ) -> range:  # Numbers of the held-out batches
     "Which held-out batches are scored."
-    n = n_examples(corpus, length_at(cfg, 0), 3 if find_objective(cfg.objective).pairs else 2)
+    n = n_examples(corpus, heldout_length(cfg), 3 if find_objective(cfg.objective).pairs else 2)
     return range(min(cfg.heldout_batches, max(1, n // cfg.batch)))
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c041
@@ -416,7 +434,7 @@ def form_score(
     if not find_objective(cfg.objective).pairs:
         asking = " or ".join(name for name, o in OBJECTIVES.items() if o.pairs)
         raise EmbryoError(f"form_score: objective {cfg.objective} asks nothing about pairs; expected {asking}")
-    many = replace(cfg, length=length_at(cfg, 0), batch=1024, accumulate=1, order="shuffled")
+    many = replace(cfg, length=heldout_length(cfg), batch=1024, accumulate=1, order="shuffled")
 
     seen, order = _forms(corpus, many, range(FORM_PAIRS // many.batch), "train", marks)
     unseen, truth = _forms(heldout, cfg, heldout_steps(heldout, cfg), "heldout", marks)

@@ -97,9 +97,9 @@ def check_model(
     model: dict,  # Settings of the model
 ):
     "Refuse settings that the family's configuration does not have."
-    from embryo.models.models import FAMILIES
+    from embryo.models.models import BESIDE, FAMILIES
 
-    known = ["positions", *vars(FAMILIES[family][0]())]
+    known = [*BESIDE, *vars(FAMILIES[family][0]())]
     for k in model:
         choose("setting", k, known, where=study.where(f"model.{family}"))
 
