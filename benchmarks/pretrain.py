@@ -30,8 +30,8 @@ from embryo.corpora.tokens import SPECIALS
 from embryo.ground.machine import has_bf16, provenance
 from embryo.models.models import build
 from embryo.pretraining.batches import examples
-from embryo.pretraining.loop import pretrain
 from embryo.pretraining.settings import PretrainConfig
+from embryo.pretraining.training.loop import pretrain
 
 torch.set_num_threads(a.threads)
 transformers.logging.set_verbosity_error()

@@ -17,7 +17,7 @@ DESK = {  # name: module below embryo
     "read": "evaluation.annotations.folders",
     "open_series": "models.audit",  # which teaches a series its own audit
     "audit": "models.audits",
-    "pretrain": "pretraining.loop",
+    "pretrain": "pretraining.training.loop",
     "reconstruct": "evaluation.words.words",
     "mask_predict": "evaluation.words.words",
     "probe": "evaluation.probing.probe",

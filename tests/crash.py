@@ -297,9 +297,9 @@ def content(f, out):
         assert not d.duplicated([c for c in d if c not in ("value", "n", "stderr")]).any(), (
             f"{f}: a row stands there twice"
         )
-        text = d[~d["metric"].isin(["wall_s"])].to_csv(index=False)
+        text = d[~d["metric"].isin(["wall_s", "cpu_s"])].to_csv(index=False)
     elif f.suffix == ".csv":
-        text = "\n".join(l for l in f.read_text().splitlines() if ",wall_s," not in l)
+        text = "\n".join(l for l in f.read_text().splitlines() if ",wall_s," not in l and ",cpu_s," not in l)
     elif f.suffix == ".json":
         text = json.dumps(plain(json.loads(f.read_text())), sort_keys=True)
     else:

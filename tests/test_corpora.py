@@ -501,9 +501,9 @@ def test_training_on_uniform_ends_at_the_floor(tmp_path):
     """Within 0.02 nats of the exact floor, of which 0.003 are the standard error of 57,000 held-out positions; and not
     below it."""
     from embryo.models.models import build
-    from embryo.pretraining.loop import pretrain
     from embryo.pretraining.runs import verdict
     from embryo.pretraining.settings import PretrainConfig
+    from embryo.pretraining.training.loop import pretrain
 
     V = 20
     batch = 64

@@ -22,10 +22,10 @@ from ..models.given import open_series
 from ..models.models import build
 from ..models.series import Series
 from .batches import l1_marks
-from .loop import Stage, pretrain_stages
 from .objectives import find_objective
 from .runs import loss_rows
 from .settings import PretrainConfig, longest
+from .training.loop import Stage, pretrain_stages
 from .transplants import ARM, TRANSPLANTS, read_arm, used_ids
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c005

@@ -113,6 +113,7 @@ class PretrainConfig:
     # of the optimizer where a later stage of a chain begins: fresh, or carried over from the stage before (ours)
     moments: str = "fresh"
     curve_every: int = 0  # updates between held-out losses beside those at checkpoints; 0 = none
+    signs: bool = False  # look at attention, states, gradients and predictions wherever such a loss is taken
     generator: float = 1 / 3  # width of ELECTRA's generator as a share of the discriminator's (official code, base)
     muon_lr: float = 2e-3  # peak learning rate of muon's matrices, on AdamW's scale (ours); `lr` is that of the rest
     muon_steps: int = 5  # Newton-Schulz iterations of an update (torch's default)

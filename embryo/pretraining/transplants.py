@@ -24,8 +24,8 @@ from ..ground.machine import provenance
 from ..ground.seeds import digest, rng_for, seed_for, sha256
 from ..models.given import open_series
 from ..models.series import Series, step_damage, write_step
-from .loop import pretrain
 from .settings import PretrainConfig
+from .training.loop import pretrain
 
 # %% ../../nbs/3_pretraining/06_transplants.ipynb #c005
 BODY = ("input", "attention", "feed-forward", "layer-norm")
