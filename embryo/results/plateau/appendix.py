@@ -179,7 +179,7 @@ def compared(rows, clinic):
         return NOT_RUN, NOT_RUN
     table = pd.concat(parts, ignore_index=True)
     text = (
-        f"Against the setting known before that needs the fewest tokens (baseline): ratios of tokens and of CPU seconds"
+        "Against the setting known before that needs the fewest tokens (baseline): ratios of tokens and CPU seconds"
         f" until {BELOW:g} nats below the plateau (geometric means, nursery included), and difference of the loss at the"
         " end; 95% over seeds (Welch, ratios on the scale of logarithms)."
     )
