@@ -180,8 +180,8 @@ def compared(rows, clinic):
     table = pd.concat(parts, ignore_index=True)
     text = (
         "Against the setting known before that needs the fewest tokens (baseline): ratios of tokens and CPU seconds"
-        f" until {BELOW:g} nats below the plateau (geometric means, nursery included), and difference of the loss at the"
-        " end; 95% over seeds (Welch, ratios on the scale of logarithms)."
+        f" until {BELOW:g} nats below the plateau (geometric means, nursery included), and difference of the last loss"
+        "; 95% over seeds (Welch, ratios on the scale of logarithms)."
     )
 
     def told(e, name, form):
