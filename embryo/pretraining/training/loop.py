@@ -47,7 +47,7 @@ from embryo.pretraining.stages import (
     set_aside_other,
     stage_label,
 )
-from .signs import early_signs, sign_data
+from .signs import early_signs, sign_data, where_it_stands
 
 # %% ../../../nbs/3_pretraining/04_training/01_loop.ipynb #c007
 @contextmanager
@@ -134,6 +134,7 @@ class Run:
         self.plan = saving_steps(stages)
         self.total = self.begins[-1] + stages[-1].cfg.steps
         self.seen_before = batches_seen(stages)
+        self.said = ""  # where the run stands, as it said last
         self.sign_data = {}  # number of a stage -> what its early signs are read on
         self.several = len(find_objective(stages[-1].cfg.objective).parts) > 1
         self.restore(missing)
@@ -283,6 +284,20 @@ def is_over(self: Run, step: int) -> bool:
 
 # %% ../../../nbs/3_pretraining/04_training/01_loop.ipynb #c028
 @patch
+def say_where(self: Run, i: int):
+    "Say whether the loss of a stage rests on its plateau, and until when, if that is another answer than before."
+    floors = self.info.get("floors", [self.info.get("floor")])
+    plateau = (floors[i] or {}).get("plateau")
+    if plateau is None:
+        return
+    said = where_it_stands([c for c in self.info["curve"] if c["stage"] == i], plateau)
+    if said and said != self.said and not self.bar.disable:
+        tokens = self.info["curve"][-1]["tokens"]
+        self.bar.write(f"{self.out.name}: {tokens / 1e6:.1f}M tokens, {said}", file=sys.stderr)
+    self.said = said or self.said
+
+
+@patch
 def signs(self: Run, i: int) -> dict:  # {"signs": as `early_signs`}, or {} if they are not wanted
     "Early signs on the L1 of a stage."
     stage = self.stages[i]
@@ -310,6 +325,7 @@ def look(self: Run, step: int):
         spent = dict(tokens=self.tokens(step), cpu_s=round(float(self.sums["cpu"]), 2))
         point = dict(step=step, stage=i, **spent, **kept, **self.signs(i))
         self.info["curve"] = sorted([*curve, point], key=lambda c: (c["step"], c["stage"]))
+        self.say_where(i)
 
 # %% ../../../nbs/3_pretraining/04_training/01_loop.ipynb #c030
 @patch

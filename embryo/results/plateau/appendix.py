@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHOSE', 'KNOWN', 'NOT_RUN', 'SHOWN_SIGNS', 'Clinic', 'look_at_plateau', 'levers', 'lever_table', 'confirmed',
-           'compared', 'signs', 'first_movers']
+           'compared', 'signs', 'first_movers', 'forecasts']
 
 # %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #223abb49
 from dataclasses import dataclass, field
@@ -13,12 +13,20 @@ from functools import cached_property
 import pandas as pd
 
 from ...models.cost import shape
+from ...pretraining.training.signs import TURNED
 from ..figures import figure
 from ..nursery.curves import NOTHING, nursery_curves, plain_setting
 from ..nursery.savings import BELOW
 from ..nursery.tables import millions, nats, told_settings, with_interval
-from .drawings import plot_leads, plot_levers, plot_needs, plot_signs, setting_name
-from .movements import SHARE, leads, movements, signs_of_run
+from embryo.results.plateau.drawings import (
+    plot_forecast,
+    plot_leads,
+    plot_levers,
+    plot_needs,
+    plot_signs,
+    setting_name,
+)
+from .movements import SHARE, alarms, forecast, leads, movements, signs_of_run
 from .needed import against, best_known, by_setting, needed
 
 # %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #24fad038
@@ -238,3 +246,23 @@ def first_movers(rows, clinic):
         " mean over the runs in which it moved, 95%."
     )
     return _captioned(data, text, clinic)
+
+# %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #dec6217c
+@figure("x_plateau_fig5", plot=plot_forecast, title="What can be forecast", text=_caption)
+def forecasts(rows, clinic):
+    "When runs leave, over when a head had turned to its neighbours."
+    found = alarms(clinic.rows)
+    if found["rang"].isna().all():
+        return NOT_RUN
+    chains = clinic.runs[["l1", "seed", "name"]]
+    data = found.merge(chains, on=["l1", "seed"])
+    left, stayed = data["left"].notna(), data["left"].isna()
+    text = (
+        f"Runs of {clinic.target} alone: tokens until some head looks at its two neighbours {TURNED:g} times as much as"
+        f" any did at the first look, and until the loss is {BELOW:g} nats below the plateau. Of {int(left.sum())} runs"
+        f" that left, {int(data.loc[left, 'rang'].notna().sum())} had such a head before their end; of"
+        f" {int(stayed.sum())} that did not leave, {int(data.loc[stayed, 'rang'].notna().sum())}."
+    )
+    data = _captioned(data, text, clinic)
+    data.attrs["forecast"] = forecast(data)
+    return data

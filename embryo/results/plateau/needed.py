@@ -27,9 +27,9 @@ def needed(
     rows: pd.DataFrame,  # All rows of chains, with metric cpu_s
     target: str = "english",  # L1 of the last stay
     size: str = "",  # Of models whose chain names none, as layers x width
-    # One line a run: family, size, nursery, nursery_tokens, setting, budget, seed, plateau, level (nats, half a nat
-    # below it), tokens and seconds until there, nursery included (NaN: never), final (loss at the end, nats), spent
-    # (seconds at the end)
+    # One line a run: family, l1 (the chain), size, nursery, nursery_tokens, setting, budget, seed, plateau, level (nats,
+    # half a nat below it), tokens and seconds until there, nursery included (NaN: never), final (loss at the end, nats),
+    # spent (seconds at the end)
 ) -> pd.DataFrame:
     "How much each run needs to leave the plateau."
     chains = need(rows, "the plateau clinic (template chain)", evaluator="chain")
@@ -42,7 +42,8 @@ def needed(
         run = dict(zip(keys, key))
         level = run["plateau"] - BELOW
         t = tokens_to(d["total"], d["value"], level)
-        at, seconds = spent[run["family"], run.pop("chain"), run["seed"]]
+        run["l1"] = run.pop("chain")
+        at, seconds = spent[run["family"], run["l1"], run["seed"]]
         read = dict(tokens=t, seconds=np.interp(t, at, seconds) if np.isfinite(t) else math.nan)
         out.append(dict(run, level=level, **read, final=d["value"].iloc[-1], spent=seconds[-1]))
     return pd.DataFrame(out)
