@@ -23,7 +23,7 @@ from ..models.models import build
 from ..models.series import Series
 from .batches import l1_marks
 from .objectives import find_objective
-from .runs import loss_rows
+from .runs import advise, loss_rows
 from .settings import PretrainConfig, longest
 from .training.loop import Stage, pretrain_stages
 from .transplants import ARM, TRANSPLANTS, read_arm, used_ids
@@ -204,7 +204,7 @@ def chain_run(
         **{"positions": max(longest(s.cfg) for s in stages), **model},
     )
     start = open_series(shared) if stays[1:] and (shared / "series.json").is_file() else None
-    return pretrain_stages(
+    made = pretrain_stages(
         stages,
         net,
         tok,
@@ -213,6 +213,9 @@ def chain_run(
         start=start,
         **kwargs,
     )
+    if not kwargs.get("stop_after"):
+        advise(made)
+    return made
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c017
 def chain_rows(

@@ -15,7 +15,7 @@ from functools import cached_property
 import pandas as pd
 
 from ...models.cost import shape
-from ...pretraining.runs import STUCK_MARGIN
+from ...pretraining.training.signs import STUCK_MARGIN
 from ..figures import figure
 from .curves import ARM_KEYS, NOTHING, at_best, best_settings, most_chains, nursery_curves
 from embryo.results.nursery.drawings import (

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from ...pretraining.runs import STUCK_MARGIN
+from ...pretraining.training.signs import STUCK_MARGIN
 from .curves import ARM_KEYS, half_width
 
 # %% ../../../nbs/5_results/07_nursery/01_plateau.ipynb #eb58fca8a0

@@ -16,7 +16,7 @@ from scipy.stats import t as student_t
 from scipy.stats import ttest_ind
 
 from ...ground.errors import EmbryoError
-from ...pretraining.runs import STUCK_MARGIN
+from ...pretraining.training.signs import STUCK_MARGIN
 from .curves import ALIKE, ARM_KEYS, NOTHING
 from .plateau import leaves_plateau
 

@@ -27,8 +27,8 @@ def needed(
     rows: pd.DataFrame,  # All rows of chains, with metric cpu_s
     target: str = "english",  # L1 of the last stay
     size: str = "",  # Of models whose chain names none, as layers x width
-    # One line a run: family, l1 (the chain), size, nursery, nursery_tokens, setting, budget, seed, plateau, level (nats,
-    # half a nat below it), tokens and seconds until there, nursery included (NaN: never), final (loss at the end, nats),
+    # One line a run: family, l1 (the chain), size, nursery, nursery_tokens, setting, budget, seed, plateau, level
+    # (nats, half a nat below it), tokens and seconds until there, nursery included (NaN: never), final (nats, its end),
     # spent (seconds at the end)
 ) -> pd.DataFrame:
     "How much each run needs to leave the plateau."
