@@ -159,7 +159,11 @@ def test_executed_appendix_is_its_template(done):
         for c in cells(p)
         if c["cell_type"] == "code" and "injected-parameters" not in c["metadata"].get("tags", [])
     ]
-    assert code(done) == code(ROOT / "nbs/appendix" / done.name)
+    profile = done.parts[-3]
+    assert code(done) == code(ROOT / "nbs/appendix" / done.name), (
+        f"{done.name}: the template has changed since {profile} was drawn; commit, then make figures PROFILE={profile},"
+        " then commit figures/ and papermill_runs/"
+    )
 
 
 def outputs(p):
