@@ -222,6 +222,12 @@ def test_every_command_has_help(run):
         assert code == 0 and "usage:" in out and "Traceback" not in err
 
 
+@pytest.mark.parametrize("name", ["embryo_plan", "embryo_run", "embryo_figures"])
+def test_help_names_every_committed_profile(name, run):
+    out = "".join(run(name, "--help")[1].split())  # a line may break inside a name
+    assert {p.stem for p in (ROOT / "nbs" / "profiles").glob("*.toml") if p.stem not in out} == set()
+
+
 def mentioned():
     "Names behind `embryo.` in texts, notebooks and settings that git holds: {name: files}."
     files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT, check=True).stdout.split()
