@@ -15,7 +15,7 @@ DESK = {  # name: module below embryo
     "make": "corpora.l1s",
     "floor": "corpora.artificial",
     "read": "evaluation.annotations.folders",
-    "open_series": "models.audit",  # which teaches a series its own audit
+    "open_series": "models.given",
     "audit": "models.audits",
     "pretrain": "pretraining.training.loop",
     "reconstruct": "evaluation.words.words",

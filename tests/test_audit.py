@@ -23,7 +23,6 @@ from embryo.ground.errors import EmbryoError
 from embryo.ground.files import read_json, write_json
 from embryo.ground.rows import read_rows, row_frame, write_rows
 from embryo.ground.seeds import sha256
-from embryo.models.audit import audit_series
 from embryo.models.audits import audit, audit_data, audit_ids, audit_run, embryo_audit
 from embryo.models.given import open_series
 from embryo.models.paths import explain, path_shape, read_step
@@ -163,7 +162,7 @@ def test_files_of_a_step_of_ours(base, tmp_path, name):
                 )
             ), (how, step)
             put_back(f, good)
-    assert audit_series(d).empty
+    assert open_series(d).audit().empty
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
@@ -179,12 +178,12 @@ def test_files_of_a_foreign_step(base, tmp_path, name):
             f = d / f"step{step}" / name
             good = f.read_bytes()
             harm(how, f, rng)
-            found = told(audit_series(d), f"step{step}")
+            found = told(open_series(d).audit(), f"step{step}")
             refused = refuses(lambda: open_series(d).load(step))
             assert count(f"foreign step: {name}", how, found, refused)[0], (how, step)
             assert refused or how == "flipped bit", (how, step)
             put_back(f, good)
-    assert audit_series(d).empty
+    assert open_series(d).audit().empty
 
 
 def test_flipped_bits_in_foreign_weights(base, tmp_path):
@@ -211,7 +210,7 @@ def test_flipped_bits_in_foreign_weights(base, tmp_path):
             assert count(
                 "foreign step: model.safetensors",
                 f"flipped bit, {where}",
-                told(audit_series(d), f"step{step}"),
+                told(open_series(d).audit(), f"step{step}"),
                 refuses(lambda: open_series(d).load(step)),
             )[0], (where, step)
             put_back(f, good)
@@ -403,7 +402,7 @@ def test_swapped_entries(base, tmp_path):
     for e in info["steps"]:
         e["step"] = {12: 30, 30: 12}.get(e["step"], e["step"])
     write_json(d / "series.json", info)
-    f = audit_series(d)
+    f = open_series(d).audit()
     assert told(f, "tokens falls") and {12, 30} <= set(f.loc[f["kind"] == "swapped steps", "step"])
     count("series of ours", "two steps and their entries swapped", True, False)
 
@@ -425,7 +424,7 @@ def test_healthy_series_have_no_faults(lab, tmp_path, family, schedule):
     assert s.audit().empty
     for x in ("state", "tensorboard", "series.json"):
         shutil.rmtree(s.folder / x) if (s.folder / x).is_dir() else (s.folder / x).unlink(missing_ok=True)
-    assert audit_series(s.folder).empty
+    assert open_series(s.folder).audit().empty
 
 
 # ---- chains of stages ----
@@ -513,7 +512,7 @@ def test_chains_that_begin_alike_have_no_faults(corpora, tmp_path):
         assert s.audit().empty
     # states need not be kept
     shutil.rmtree(two.folder / "state")
-    assert audit_series(two.folder).empty
+    assert open_series(two.folder).audit().empty
 
 
 def test_a_chain_that_was_stopped(corpora, tmp_path):
@@ -523,7 +522,7 @@ def test_a_chain_that_was_stopped(corpora, tmp_path):
     info["steps"] = [e for e in info["steps"] if e["step"] < 72]
     write_json(s.folder / "series.json", info)
     shutil.rmtree(s.path(72))
-    f = audit_series(s.folder)
+    f = open_series(s.folder).audit()
     assert faults(f).empty and "ends at step 66 of 72" in f["detail"].iloc[0]
 
 
@@ -534,7 +533,7 @@ def test_faults_of_a_chain_by_their_records(chains, tmp_path, arm):
     def hurt(change):
         d = shutil.copytree(chains[arm, 0], next(fresh), ignore=shutil.ignore_patterns("tensorboard"))
         change(d)
-        return d, faults(audit_series(d))
+        return d, faults(open_series(d).audit())
 
     # a border, one behind it, the last
     for k in (24, 42, 72):
@@ -574,7 +573,7 @@ def test_faults_of_a_chain_by_their_geometry(chains, tmp_path, arm):
         change(d)
         for k in steps:
             rewrite(d, k)
-        f = audit_series(d)
+        f = open_series(d).audit()
         named = set(f.loc[f["kind"].isin(["swapped steps", "off the trajectory"]), "step"].dropna())
         # the two sides of a jump: what lies behind it has one neighbour only
         found = {24} if arm and steps == (24, 30) else set(steps)
@@ -588,10 +587,11 @@ def test_faults_of_a_chain_by_their_geometry(chains, tmp_path, arm):
 
 def test_a_step_that_was_made_again(base, lab, tmp_path, monkeypatch):
     "On a slower machine it took longer than those behind it; its seconds say nothing about its place."
-    from embryo.pretraining import loop
+    from embryo.pretraining.training import loop
 
     class Slow:
         perf_counter = staticmethod(lambda clock=loop.time.perf_counter: 1000 * clock())
+        process_time = loop.time.process_time
 
     d = ours(base, tmp_path / "roberta-english-s0")
     shutil.rmtree(d / "step6")
@@ -610,7 +610,7 @@ def test_what_a_killed_run_leaves(base, tmp_path):
     (d / ".step54.tmp999999").mkdir()
     shutil.copytree(d / "step6", d / "step7")
     (d / "step6" / "added_tokens.json").write_text("{}")
-    f = audit_series(d)
+    f = open_series(d).audit()
     assert set(f["severity"]) == {"warning", "fault"} and all(
         any(w in x for x in f["detail"]) for w in (".step54.tmp999999", "step7", "step6/added_tokens.json")
     )
@@ -745,9 +745,9 @@ def test_hub_and_a_damaged_cache(hub, tmp_path):  # noqa: F811 (the fixture)
     for x in (tmp_path / "plain").iterdir():
         x.rename(b := tmp_path / sha256(x))
         (d / x.name).symlink_to(b)
-    assert not (audit_series([str(d)])["severity"] == "fault").any()
+    assert not (open_series([str(d)]).audit()["severity"] == "fault").any()
     flip((d / "model.safetensors").resolve(), random.Random(1), -40)
-    assert told(audit_series([str(d)]), "model.safetensors", "not what the hub sent")
+    assert told(open_series([str(d)]).audit(), "model.safetensors", "not what the hub sent")
 
 
 def test_the_command(base, lab, tmp_path, capsys):

@@ -1,6 +1,8 @@
 """Series that others made: a folder, a list in braces, one line in a profile; everything runs on them."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -133,3 +135,10 @@ def test_another_architecture_is_named_with_its_place(theirs, tmp_path):
     )
     with pytest.raises(EmbryoError, match="distil-5: a model of type 'distilbert'"):
         open_series([str(d)]).load(5)
+
+
+def test_every_series_has_its_audit():
+    "In a fresh process, in which nothing but the door was imported."
+    code = "from embryo.models.given import Series, open_series; print(Series.audit.__name__)"
+    p = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (p.returncode, p.stdout) == (0, "audit\n"), p.stderr

@@ -61,10 +61,12 @@ def served(lab, path):
         return None
 
 
-def links(path):
-    "Paths from the root that a notebook's text links to, pictures included."
+def links(path, between=None):
+    "Paths from the root that a notebook's text, or its part between two marks, links to, pictures included."
     cells = json.loads((ROOT / path).read_text())["cells"]
     text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    if between:
+        text = text.partition(between[0])[2].partition(between[1])[0]
     inside = [unquote(x) for x in LINK.findall(text) if "://" not in x and not x.startswith("mailto:")]
     folder = (ROOT / path).parent
     return sorted({(folder / x).resolve().relative_to(ROOT).as_posix() for x in inside})
@@ -95,6 +97,18 @@ def test_the_front_page_links_every_room():
         check=True,
     ).stdout.split()
     assert set(listed) - {INDEX} - set(links(INDEX)) == set()
+
+
+def test_the_table_of_floors_has_every_room():
+    "Also one that git does not know yet."
+    rooms = [
+        p.relative_to(ROOT).as_posix()
+        for p in (ROOT / "nbs").rglob("*.ipynb")
+        if ".ipynb_checkpoints" not in p.parts and "#| default_exp" in p.read_text()
+    ]
+    table = links(INDEX, ("<!-- floors -->", "<!-- /floors -->"))
+    absent = sorted(set(rooms) - set(table))
+    assert not absent, f"{absent}: link them in the table of floors in {INDEX}, then make readme"
 
 
 def test_a_dead_link_is_seen(lab):

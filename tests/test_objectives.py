@@ -47,7 +47,14 @@ from embryo.pretraining.batches import (
     selected,
     training_batch,
 )
-from embryo.pretraining.objectives import OBJECTIVES, Batch, objective_loss
+from embryo.pretraining.objectives import (
+    OBJECTIVES,
+    Batch,
+    Objective,
+    masked_lm_and_order,
+    masked_lm_only,
+    objective_loss,
+)
 from embryo.pretraining.runs import loss_rows, pretrain_run, run_config
 from embryo.pretraining.settings import Lamb, PretrainConfig, longest, lr_at, make_optimizer
 from embryo.pretraining.training.loop import Stage, pretrain, pretrain_stages
@@ -56,8 +63,17 @@ TINY = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermed
 FAMILY = {"mlm": "roberta", "mlm+sop": "albert", "mlm+nsp": "bert", "rtd": "electra"}
 
 
+def family_of(objective):
+    "A family that the objective can train; a new one needs no line above."
+    if objective in FAMILY:
+        return FAMILY[objective]
+    new = OBJECTIVES[objective]
+    return "electra" if new.generator else "bert" if new.pairs else "roberta"
+
+
 def net(objective, vocab, positions=32, **kw):
-    return build(FAMILY[objective], vocab, positions, pairs="+" in objective, **{**TINY, **kw})
+    pairs = bool(OBJECTIVES[objective].pairs)
+    return build(family_of(objective), vocab, positions, pairs=pairs, **{**TINY, **kw})
 
 
 def numbered(n, pack="stream", line=30, V=None):
@@ -516,7 +532,7 @@ def test_a_batch_is_a_function_of_its_number(objective):
         and not same(one, training_batch(c, replace(cfg, seed=1), 5))
     )
     assert same(training_batch(c, cfg, 5, "heldout"), training_batch(c, replace(cfg, seed=1), 5, "heldout"))
-    assert (one[4] is None) == (one[5] is None) == ("+" not in objective)
+    assert (one[4] is None) == (one[5] is None) == (not OBJECTIVES[objective].pairs)
 
 
 def test_length_changes_at_its_step(tmp_path):
@@ -645,6 +661,18 @@ def topics(n=400, seed=0):
     )
 
 
+@pytest.mark.parametrize("pairs", ["", "sop"])
+def test_a_new_objective_is_tested_as_the_others_are(pairs, monkeypatch):
+    "One line in the table is enough, whatever its name has in it."
+    parts, answers = (("mlm", "sop"), masked_lm_and_order) if pairs else (("mlm",), masked_lm_only)
+    name = "order" if pairs else "mlm+mine"
+    monkeypatch.setitem(OBJECTIVES, name, Objective(name, parts, answers, pairs=pairs))
+    test_a_batch_is_a_function_of_its_number(name)
+    batch = training_batch(numbered(3000, V=95), PretrainConfig(batch=4, length=24, objective=name), 0)
+    _, found, _ = objective_loss(net(name, 100), batch, PretrainConfig(objective=name))
+    assert tuple(found) == parts
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_training_lowers_every_part(objective, tmp_path):
     last = 300 if objective == "mlm+nsp" else 120
@@ -674,7 +702,7 @@ def test_training_lowers_every_part(objective, tmp_path):
         None,
         cfg,
         tmp_path / "s",
-        dict(family=FAMILY[objective], l1="topics", seed=0),
+        dict(family=family_of(objective), l1="topics", seed=0),
         progress=False,
     )
     a = s.entries[0]["loss"]
@@ -853,7 +881,7 @@ def test_objective_and_family_belong_together(tmp_path):
 
 @pytest.mark.parametrize("objective", ["mlm+sop", "rtd"])
 def test_a_run_by_name(lab, objective, tmp_path):
-    family = FAMILY[objective]
+    family = family_of(objective)
     training = dict(
         steps=2,
         batch=4,
@@ -1093,7 +1121,7 @@ def test_a_batch_in_parts_is_the_same_update(objective, tmp_path):
             None,
             replace(cfg, accumulate=k),
             tmp_path / str(k),
-            dict(family=FAMILY[objective], l1="topics", seed=0),
+            dict(family=family_of(objective), l1="topics", seed=0),
             progress=False,
         )
         for k in (1, 3)

@@ -1,13 +1,23 @@
 "An evaluator of the reader's own: about ten lines in a file outside the package, and its rows come out of `examine`."
 
+import json
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from embryo.evaluation.annotations.folders import read
-from embryo.evaluation.evaluators import EVALUATORS, Asked, evaluator, examine, find_evaluator, load_checkpoint
+from embryo.evaluation.evaluators import (
+    EVALUATORS,
+    Asked,
+    Evaluator,
+    evaluator,
+    examine,
+    find_evaluator,
+    load_checkpoint,
+)
 from embryo.ground.errors import EmbryoError
-from embryo.ground.rows import row_frame
+from embryo.ground.rows import read_rows, row_frame
 from embryo.models.given import open_series
 
 MINE = """
@@ -59,6 +69,46 @@ def test_an_own_evaluator_may_ask_the_checkpoint_itself(checkpoint, asked, tmp_p
     own["layers"]["most"] = 3
     with pytest.raises(EmbryoError, match="takes no settings"):
         find_evaluator("layers", own)
+
+
+def run_template(lab, out, **parameters):
+    "The code of the template `examine`, run in this process, so that what a test declares is known to it."
+    cells = json.loads((ROOT / "nbs/experiments/examine.ipynb").read_text())["cells"]
+    names = {}
+    for c in cells:
+        if c["cell_type"] != "code":
+            continue
+        exec("".join(c["source"]), names)
+        if "parameters" in c["metadata"].get("tags", []):
+            sentences = lab["data"] + "/probing_gum/test.jsonl.gz"
+            names.update(dict(series=lab["series"], sentences=sentences, max_sentences=4, out=str(out)), **parameters)
+    return read_rows(out / "rows.parquet")
+
+
+def test_the_template_asks_whatever_is_wanted(lab, tmp_path, monkeypatch):
+    "Also an evaluator that no section of it names: one that joined the table later, and one of the reader's file."
+
+    def how_many(checkpoint, asked):
+        "How many sentences?"
+        return row_frame([dict(metric="sentences", value=len(asked.sentences))], evaluator="sixth")
+
+    monkeypatch.setitem(EVALUATORS, "sixth", Evaluator("sixth", how_many))
+    (tmp_path / "mine.py").write_text(MINE)
+    own = dict(sure=dict(function=f"{tmp_path}/mine.py:sure", most=2))
+    rows = run_template(lab, tmp_path, evaluators=["sixth", "reconstruct", "sure"], own=own, options={})
+    assert set(rows["evaluator"]) == {"reconstruct", "count", "sixth", "sure"}
+
+
+def test_a_taken_name_is_taken_within_a_module_too():
+    def probe(checkpoint, asked):
+        "Another one."
+
+    probe.__module__ = EVALUATORS["probe"].run.__module__
+    with pytest.raises(EmbryoError, match="evaluator 'probe' exists already"):
+        evaluator("probe")(probe)
+    before = EVALUATORS["probe"]
+    evaluator("probe", before.reads, before.per_sentence, before.tokens, before.speaks)(before.run)  # a cell run twice
+    assert EVALUATORS["probe"] == before
 
 
 def test_one_declared_in_a_script_is_known_by_name(checkpoint, asked):

@@ -159,7 +159,11 @@ def test_executed_appendix_is_its_template(done):
         for c in cells(p)
         if c["cell_type"] == "code" and "injected-parameters" not in c["metadata"].get("tags", [])
     ]
-    assert code(done) == code(ROOT / "nbs/appendix" / done.name)
+    profile = done.parts[-3]
+    assert code(done) == code(ROOT / "nbs/appendix" / done.name), (
+        f"{done.name}: the template has changed since {profile} was drawn; commit, then make figures PROFILE={profile},"
+        " then commit figures/ and papermill_runs/"
+    )
 
 
 def outputs(p):
@@ -216,6 +220,12 @@ def test_every_command_has_help(run):
     for name in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]:
         code, out, err = run(name, "--help")
         assert code == 0 and "usage:" in out and "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", ["embryo_plan", "embryo_run", "embryo_figures"])
+def test_help_names_every_committed_profile(name, run):
+    out = "".join(run(name, "--help")[1].split())  # a line may break inside a name
+    assert {p.stem for p in (ROOT / "nbs" / "profiles").glob("*.toml") if p.stem not in out} == set()
 
 
 def mentioned():

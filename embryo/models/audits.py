@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DAMAGED', 'DATA', 'AUDITS', 'audit_ids', 'audit_data', 'audit_tokenizer', 'audit_rows', 'audit_run', 'things',
-           'audit_checkpoint', 'audit', 'embryo_audit']
+           'audit_checkpoint', 'open_and_audit', 'audit', 'embryo_audit']
 
 # %% ../../nbs/2_models/07_audits.ipynb #c002
 import json
@@ -23,7 +23,8 @@ from ..ground.errors import EmbryoError
 from ..ground.files import command, read_json
 from ..ground.rows import read_rows
 from ..ground.seeds import sha256
-from .audit import FINDING, audit_series, findings, unsealed_file
+from .audit import FINDING, findings, unsealed_file
+from .given import open_series
 from .series import Series
 
 # %% ../../nbs/2_models/07_audits.ipynb #c008
@@ -206,11 +207,20 @@ def audit_checkpoint(
 ) -> pd.DataFrame:  # Findings
     "A checkpoint by itself: with its record if it is a step of ours; `step` is 0 if its name tells none."
     p = Path(folder)
-    return audit_series([str(p)] if re.search(r"\d", p.name) else Series(p, {0: dict(step=0, source=str(p))}, {}))
+    one = open_series([str(p)]) if re.search(r"\d", p.name) else Series(p, {0: dict(step=0, source=str(p))}, {})
+    return one.audit()
+
+# %% ../../nbs/2_models/07_audits.ipynb #55063740
+def open_and_audit(
+    series,  # What `open_series` takes: folder, list in braces, hub ids
+    progress: bool = False,  # Bar over steps
+) -> pd.DataFrame:  # Findings
+    "A series, from where it lies."
+    return open_series(series).audit(progress)
 
 # %% ../../nbs/2_models/07_audits.ipynb #c017
 AUDITS = dict(
-    series=audit_series,
+    series=open_and_audit,
     checkpoint=audit_checkpoint,
     ids=audit_ids,
     data=audit_data,

@@ -58,7 +58,7 @@ class Part(NamedTuple):
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c011
 def segment_types(
     model,  # Whose number of segment types counts
-    batch: Batch,
+    batch: Batch,  # Its types are given back
 ):  # (B, T) int64 or None
     "The segments of a batch, for models that know any (RoBERTa does not)."
     return None if model.config.type_vocab_size < 2 else batch.types
@@ -94,7 +94,7 @@ class Objective:
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c018
 def total_loss(
-    objective: Objective,
+    objective: Objective,  # Whose weights count
     parts: dict,  # name -> loss
     cfg,  # Settings, for weights that are fields of them
     shares: dict = None,  # name -> share of the whole batch that a piece of it has; None: it is whole
@@ -109,7 +109,7 @@ def total_loss(
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c019
 def loss_of_answers(
-    objective: Objective,
+    objective: Objective,  # What is asked
     model,  # What `build` gives for the objective
     batch: Batch,  # On the model's device
     cfg,  # Settings, a PretrainConfig
@@ -127,7 +127,11 @@ def loss_of_answers(
     return total_loss(objective, parts, cfg, shares), parts, hits
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c021
-def masked_lm_only(model, batch, cfg) -> dict:
+def masked_lm_only(
+    model,  # A ...ForMaskedLM model
+    batch: Batch,  # On the model's device
+    cfg,  # Settings; none is used
+) -> dict:  # {"mlm": Part}
     "The masked-LM loss alone."
     return {"mlm": masked_lm(model, batch)}
 
@@ -135,7 +139,7 @@ def masked_lm_only(model, batch, cfg) -> dict:
 def masked_lm_and_pairs(
     model,  # With a head for pairs
     batch: Batch,  # Of pairs
-    cfg,
+    cfg,  # Settings; none is used
     question: str,  # sop or nsp: how the second part is called
 ) -> dict:  # {part: Part}
     "The masked-LM loss, and a question about two segments."
@@ -153,19 +157,27 @@ def masked_lm_and_pairs(
     }
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c023
-def masked_lm_and_order(model, batch, cfg) -> dict:
+def masked_lm_and_order(
+    model,  # With a head for pairs
+    batch: Batch,  # Of pairs, on the model's device
+    cfg,  # Settings; none is used
+) -> dict:  # {"mlm": Part, "sop": Part}
     "ALBERT: are the two segments swapped?"
     return masked_lm_and_pairs(model, batch, cfg, "sop")
 
 
-def masked_lm_and_next(model, batch, cfg) -> dict:
+def masked_lm_and_next(
+    model,  # With a head for pairs
+    batch: Batch,  # Of pairs, on the model's device
+    cfg,  # Settings; none is used
+) -> dict:  # {"mlm": Part, "nsp": Part}
     "BERT: is the second segment from elsewhere?"
     return masked_lm_and_pairs(model, batch, cfg, "nsp")
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c025
 @torch.no_grad()
 def redraw(
-    batch: Batch,
+    batch: Batch,  # As selected and masked; on the device of the logits
     logits,  # (M, V) of the generator at the selected positions
 ):  # (ids with the draws in place (B, T), 1 where they differ from the text (B, T))
     "Replace the selected tokens by draws of the generator."
@@ -179,8 +191,8 @@ def redraw(
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c026
 def replaced_tokens(
     model,  # `Electra`, with generator and discriminator
-    batch: Batch,
-    cfg,
+    batch: Batch,  # On the model's device
+    cfg,  # Settings; none is used
 ) -> dict:  # {part: Part}; the discriminator's labels: 1 where a token is not the text's
     "ELECTRA: which tokens has the generator replaced?"
     generator = masked_lm(model.generator, batch)
@@ -260,10 +272,10 @@ def objective_loss(
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c038
 def cut_batch(
-    batch: Batch,
-    first: int,
-    end: int,  # Sequences first to end-1
-) -> Batch:
+    batch: Batch,  # Left as it is
+    first: int,  # Its first sequence, from 0
+    end: int,  # The first sequence that is left out
+) -> Batch:  # Sequences first to end-1
     "Some of the sequences of a batch."
     T = batch.ids.shape[1]
     i, j = torch.searchsorted(batch.positions, torch.tensor([first * T, end * T])).tolist()
@@ -282,7 +294,7 @@ def cut_batch(
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c040
 def shares_of(
-    piece: Batch,
+    piece: Batch,  # From `cut_batch`
     batch: Batch,  # What it was cut from
 ) -> dict:  # selected (positions), sequences, tokens -> share of the batch that lies in the piece
     "How much of a batch a piece of it is."
@@ -295,7 +307,7 @@ def shares_of(
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c041
 def pieces(
-    batch: Batch,
+    batch: Batch,  # From `training_batch`
     cfg,  # Settings: accumulate, objective
 ):  # Iterator of (batch, {part of the loss: share of the whole batch}); the shares are None for a batch left whole
     "Cut a batch by sequences."
@@ -315,7 +327,7 @@ def pieces(
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c043
 def add_gradients(
-    model,
+    model,  # What `build` gives for the objective; its gradients are added to
     batch,  # From `training_batch`
     cfg,  # Settings: objective, accumulate
     bf16: bool,  # Autocast to bf16?
