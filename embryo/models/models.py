@@ -344,11 +344,11 @@ def hidden_at(
         h = layer(h, keys)
     attention = last.attention if albert else last.attention.self
     where, row, slot = _by_sequence(positions, *h.shape[:2])
+    before = hasattr(body, "LayerNorm")  # normalised before every sublayer, and once at the end
+    o = _attend(model, attention, last.attention.LayerNorm(h) if before else h, keys, where)[row, slot]
     x = h.flatten(0, 1)[positions]
-    if hasattr(body, "LayerNorm"):  # normalised before every sublayer, and once at the end
-        o = _attend(model, attention, last.attention.LayerNorm(h), keys, where)[row, slot]
+    if before:
         return body.LayerNorm(last.feed_forward_chunk(last.attention.output(o, x)))
-    o = _attend(model, attention, h, keys, where)[row, slot]
     if not albert:
         return last.feed_forward_chunk(last.attention.output(o, x))
     x = attention.LayerNorm(x + attention.output_dropout(attention.dense(o)))
