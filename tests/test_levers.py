@@ -13,7 +13,8 @@ from embryo.models.given import open_series
 from embryo.models.models import build
 from embryo.pretraining.batches import training_batch
 from embryo.pretraining.settings import PretrainConfig, longest, make_optimizer
-from embryo.pretraining.training.loop import heldout_loss, pretrain
+from embryo.pretraining.training.heldout import heldout_loss
+from embryo.pretraining.training.loop import pretrain
 
 V = 50
 NET = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)

@@ -6,17 +6,15 @@
 __all__ = ['OVER', 'OBJECTIVES', 'Batch', 'Part', 'segment_types', 'masked_lm', 'Objective', 'total_loss', 'loss_of_answers',
            'masked_lm_only', 'masked_lm_and_pairs', 'masked_lm_and_order', 'masked_lm_and_next', 'redraw',
            'replaced_tokens', 'objective', 'find_objective', 'objective_source', 'objective_loss', 'cut_batch',
-           'shares_of', 'pieces', 'add_gradients', 'mean_of_batches', 'hit_share', 'Tally', 'summary']
+           'shares_of', 'pieces', 'add_gradients']
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c002
-import math
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -373,83 +371,3 @@ def add_gradients(
         for name, value in each.items():
             parts[name] = parts.get(name, 0) + (shares or {}).get(name, 1) * value.detach()
     return loss, parts
-
-# %% ../../nbs/3_pretraining/00_objectives.ipynb #c047
-def mean_of_batches(
-    pairs,  # (mean of a batch, its number of answers)
-) -> list:  # [mean over all answers, standard error over batches or None, number of answers]
-    "Put the means of batches together."
-    means, sizes = zip(*pairs)
-    stderr = float(np.std(means, ddof=1) / math.sqrt(len(means))) if len(means) > 1 else None
-    return [float(np.average(means, weights=sizes)), stderr, sum(sizes)]
-
-# %% ../../nbs/3_pretraining/00_objectives.ipynb #c049
-def hit_share(
-    logits,  # (N, C)
-    labels,  # (N,) right answers
-):  # (accuracy, share of ties)
-    "How often the best answer is the right one; a tie of k best answers counts one k-th."
-    best = logits == logits.amax(-1, keepdim=True)
-    many = best.sum(-1)
-    share = best.gather(-1, labels.long()[:, None])[:, 0].double() / many
-    return share.mean().item(), (many > 1).double().mean().item()
-
-# %% ../../nbs/3_pretraining/00_objectives.ipynb #c051
-class Tally:
-    "Losses and answers of some batches, added up."
-
-    def __init__(self, objective):
-        self.objective = objective
-        self.means = {}  # (metric, part) -> [(mean of a batch, number of answers)]
-        self.counts = {}  # part -> (C,) how often each answer is right, of parts with more than two
-        self.first = objective.parts[0]
-
-    def add(self, loss, parts, hits):
-        "Add a batch, as `objective_loss` scores it."
-        sizes = {name: len(labels) for name, (_, labels) in hits.items()}
-        for name, value in dict(parts, total=loss).items():
-            self._note("loss", name, value.item(), sizes[self.first if name == "total" else name])
-        for name, (logits, labels) in hits.items():
-            right, tied = hit_share(logits, labels)
-            self._note("accuracy", name, right, sizes[name])
-            self._note("tie_rate", name, tied, sizes[name])
-            if name != self.first and logits.shape[-1] == 2:
-                self._note("ones", name, labels.float().mean().item(), sizes[name])
-            else:
-                counted = torch.bincount(labels, minlength=logits.shape[-1])
-                self.counts[name] = self.counts.get(name, 0) + counted
-
-    def _note(self, metric, name, value, n):
-        self.means.setdefault((metric, name), []).append((value, n))
-
-    def of(self, metric) -> dict:
-        "One metric of every part: {part: [mean, standard error, number of answers]}."
-        return {name: mean_of_batches(pairs) for (what, name), pairs in self.means.items() if what == metric}
-
-    def majority(self) -> dict:
-        "What always giving the most frequent answer would score, as `of`."
-        out = {}
-        for name, counts in self.counts.items():
-            n = int(counts.sum())
-            p = float(counts.max() / counts.sum())
-            out[name] = [p, math.sqrt(p * (1 - p) / n), n]
-        for name, (ones, stderr, n) in self.of("ones").items():
-            out[name] = [max(ones, 1 - ones), stderr, n]
-        return out
-
-# %% ../../nbs/3_pretraining/00_objectives.ipynb #c053
-def summary(
-    tally: Tally,
-    # heldout: masked-LM loss, nats per selected position; its standard error over batches; n positions; accuracy,
-    # tie_rate, majority: {name: [value, standard error, n]}; and, where the objective has several parts, heldout_parts
-) -> dict:
-    "A tally as a series keeps it."
-    losses = tally.of("loss")
-    value, stderr, n = losses[tally.first]
-    out = dict(heldout=value, heldout_stderr=stderr, heldout_n=n)
-    scores = dict(accuracy=tally.of("accuracy"), tie_rate=tally.of("tie_rate"), majority=tally.majority())
-    for metric, named in scores.items():
-        out[metric] = {tally.objective.scored_as.get(name, name): v for name, v in named.items()}
-    if len(tally.objective.parts) > 1:
-        out["heldout_parts"] = losses
-    return out
