@@ -4,16 +4,19 @@
 
 # %% auto #0
 __all__ = ['millions', 'percent', 'nats', 'gain', 'with_interval', 'alone_name', 'told_baselines', 'told_settings',
-           'table_savings', 'told_columns', 'table_end']
+           'table_savings', 'told_columns', 'table_end', 'Nursery']
 
 # %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #07053890
 import math
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import pandas as pd
 
 from ...pretraining.chains import said
-from .curves import ARM_KEYS, NOTHING, plain_setting
-from .savings import BELOW
+from .curves import ARM_KEYS, NOTHING, at_best, plain_setting
+from .drawings import fewest_alone, told_unread
+from .savings import BELOW, savings
 
 # %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #fd4e5441a0
 def millions(v) -> str:
@@ -163,3 +166,65 @@ def table_end(
     d = data.drop(columns=["budget0", "setting0"]).merge(gains, on=ARM_KEYS, how="left")
     shown = d[d["nursery"] != NOTHING].sort_values(["size", "budget", "final"])
     return _laid_out([_end_line(e) for e in shown.itertuples()], d)
+
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #796735f0
+@dataclass
+class Nursery:
+    "Chains of one family that end in the same L1, and how they are read."
+
+    rows: pd.DataFrame  # All rows of the family
+    family: str  # Of the models
+    target: str  # L1 of the last stay
+    every: pd.DataFrame  # From `nursery_curves`: all settings
+    variants: dict = field(default_factory=dict)  # Section `variants` of the profile
+
+    @cached_property
+    def best(self):
+        "The curves of each arm's best setting."
+        return at_best(self.every)
+
+    @cached_property
+    def end(self):
+        "Savings at the end of schedules."
+        return savings(self.best)
+
+    @cached_property
+    def fixed(self):
+        "Savings half a nat below the plateau."
+        return savings(self.best, BELOW, alone=self.every)
+
+    @property
+    def level(self):
+        "The loss at which they are read, nats."
+        return self.fixed["level"].iloc[0]
+
+    @property
+    def whole(self):
+        "Curves of models that went over the border whole."
+        return self.best[self.best["border"] == "whole model"]
+
+    @cached_property
+    def largest(self):
+        "The size and budget with the most chains of whole models."
+        return self.whole.groupby(["size", "budget"])["chain"].nunique().idxmax()
+
+    @property
+    def main(self):
+        "Curves of whole models of that size and budget."
+        size, budget = self.largest
+        return self.whole[(self.whole["size"] == size) & (self.whole["budget"] == budget)]
+
+    @property
+    def usual(self):
+        "The usual length of a nursery, tokens; NaN where there is none."
+        return self.main.loc[self.main["nursery_tokens"] > 0, "nursery_tokens"].mode().max()
+
+    @property
+    def unread(self):
+        "Arms outside of figure 2 whose saving cannot be read, and why."
+        return told_unread(self.fixed, self.largest[0], self.usual)
+
+    @property
+    def fewest(self):
+        "Curves of English alone that savings below the plateau are read against."
+        return fewest_alone(self.every, self.fixed, self.largest[0])
