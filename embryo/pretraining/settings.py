@@ -4,17 +4,18 @@
 
 # %% auto #0
 __all__ = ['MASKINGS', 'OPTIMIZERS', 'check_length', 'check_shares', 'PretrainConfig', 'phases', 'length_at', 'longest',
-           'heldout_length', 'tokens_at', 'mask_rate_at', 'help_left', 'lr_at', 'Lamb', 'MuonAndAdamW',
+           'heldout_length', 'tokens_at', 'mask_rate_at', 'help_left', 'attention_at', 'lr_at', 'Lamb', 'MuonAndAdamW',
            'parameters_by_kind', 'make_optimizer']
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c002
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from ..corpora.floors import SELECT
 from ..ground.errors import EmbryoError, choose
-from ..models.models import BIASES
+from ..models.models import BIASES, helped_attention
 from .objectives import find_objective
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c005
@@ -195,6 +196,19 @@ def help_left(
     "How much of the help that attention gets at the start is left."
     end = cfg.start * cfg.steps
     return max(0.0, 1 - step / end) if end else 0.0
+
+# %% ../../nbs/3_pretraining/01_settings.ipynb #e515ebc7
+def attention_at(
+    model,
+    cfg: PretrainConfig,  # start, attention_scale, attention_bias, bias_weight
+    own: int,  # Number of the update in the stage
+):  # Context
+    "Attention as it is at one update: plain, or with what is left of its help."
+    left = help_left(own, cfg)
+    if not left or (cfg.attention_scale == 1 and cfg.attention_bias == "none"):
+        return nullcontext()
+    scale = 1 + (cfg.attention_scale - 1) * left
+    return helped_attention(model, scale, cfg.attention_bias, cfg.bias_weight * left)
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c017
 def lr_at(
