@@ -38,4 +38,4 @@ rule node:
         runtime=lambda w: minutes(w.node),
     wildcard_constraints: node=r"[^/]+/[^/]+"
     message: "{wildcards.node}"
-    shell: "{sys.executable:q} -c '{CALL}' embryo.batch.run:run_one {PLAN_FILE:q} {wildcards.node:q}"
+    shell: "{sys.executable:q} -P -c '{CALL}' embryo.batch.run:run_one {PLAN_FILE:q} {wildcards.node:q}"

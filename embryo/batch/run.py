@@ -208,7 +208,7 @@ def engine_command(
     options,  # More arguments for Snakemake
 ) -> list:
     "How Snakemake is called."
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(repo_root() / "Snakefile")]
+    command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(repo_root() / "Snakefile")]
     command += ["--directory", str(plan.study.runs), "--nolock", "--rerun-triggers", "params", "--ignore-incomplete"]
     command += ["--quiet", "rules", "host", "--cores", str(cores or os.cpu_count())]
     return command + (["--keep-going"] if keep_going else []) + list(options)

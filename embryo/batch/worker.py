@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..ground.files import HOST, remove_orphan
+from ..ground.machine import git_revision
 
 # %% ../../nbs/6_batch/05_worker.ipynb #c005
 PRELOAD = (
@@ -133,6 +134,7 @@ def serve(
         os.rename(f"{path}-", path)
         for m in preload:
             importlib.import_module(m)
+        git_revision()  # of what was loaded now: a commit made while nodes run does not rename their code
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while os.getppid() == parent:
             try:
@@ -181,7 +183,9 @@ def start(
     **options,  # Of `subprocess.Popen`: env, pass_fds
 ):  # The process
     "Start a worker and wait until it listens."
-    command = [sys.executable, "-c", "from embryo.batch.worker import main; main()", "serve", str(path), *preload]
+    # -P: whatever lies in the current folder, the worker runs the same embryo as its caller
+    code = "from embryo.batch.worker import main; main()"
+    command = [sys.executable, "-P", "-c", code, "serve", str(path), *preload]
     process = subprocess.Popen(command, **options)
     while not path.exists():
         if process.poll() is not None:
