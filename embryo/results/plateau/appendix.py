@@ -61,7 +61,8 @@ class Clinic:
     @cached_property
     def moves(self):
         "When the signs of every run of the target alone moved."
-        return movements(self.rows)
+        alone = self.runs.loc[self.runs["nursery"] == NOTHING, "l1"]
+        return movements(self.rows[self.rows["l1"].isin(set(alone))])
 
 
 def look_at_plateau(
@@ -243,7 +244,8 @@ def first_movers(rows, clinic):
         return NOT_RUN
     text = (
         f"Tokens between the moment at which a sign has gone {SHARE:.0%} of its way and that at which the loss has;"
-        " mean over the runs in which it moved, 95%."
+        " mean over the runs in which it moved, 95%. Left out is what moved in fewer than half of the runs:"
+        f" {', '.join(data.loc[data['moved'] < data['runs'] / 2, 'sign']) or 'nothing'}."
     )
     return _captioned(data, text, clinic)
 
@@ -263,6 +265,6 @@ def forecasts(rows, clinic):
         f" that left, {int(data.loc[left, 'rang'].notna().sum())} had such a head before their end; of"
         f" {int(stayed.sum())} that did not leave, {int(data.loc[stayed, 'rang'].notna().sum())}."
     )
-    data = _captioned(data, text, clinic)
+    data = _captioned(data.assign(chose=data["seed"] >= CHOSE), text, clinic)
     data.attrs["forecast"] = forecast(data)
     return data

@@ -98,14 +98,14 @@ def plot_signs(
     shown: tuple = ("loss", "neighbours", "same", "pull", "bigram", "copy"),  # Of `SIGNS`
 ):  # matplotlib figure
     "Early signs of runs laid over each other."
-    fig, axes = panels(2, -(-len(shown) // 2), 10.5, 4.6, sharex=True, layout="constrained")
+    fig, axes = panels(2, -(-len(shown) // 2), 12, 4.6, sharex=True, layout="constrained")
     chains = list(dict.fromkeys(data["chain"]))
     for ax, sign in zip(axes.flat, shown):
         own = data[data["sign"] == sign]
         for (chain, _), d in own.sort_values("ahead").groupby(["chain", "seed"], sort=False):
             ax.plot(d["ahead"] / 1e6, d["value"], color=f"C{chains.index(chain)}", lw=0.9, alpha=0.7)
         ax.axvline(0, color="black", lw=0.8)
-        ax.set_title(SIGNS[sign], fontsize=8)
+        ax.set_title(SIGNS[sign], fontsize=7.5)
     for ax in axes[-1]:
         ax.set(xlabel="tokens from the departure (million)")
     lines = [(axes[0, 0].plot([], [], color=f"C{i}")[0], chain) for i, chain in enumerate(chains)]
@@ -117,40 +117,42 @@ def plot_leads(
     table: pd.DataFrame,  # From `leads`
 ):  # matplotlib figure
     "How long before the loss each sign moves."
-    d = table[table["sign"] != "loss"].reset_index(drop=True)
-    fig, axes = panels(1, 1, 7.5, 1.2 + 0.3 * len(d), layout="constrained")
+    d = table[(table["sign"] != "loss") & (table["moved"] >= table["runs"] / 2)].reset_index(drop=True)
+    fig, axes = panels(1, 1, 10, 1.2 + 0.3 * len(d), layout="constrained")
     ax = axes[0, 0]
     for y, line in d.iterrows():
         if math.isfinite(line["low"]):
             ax.plot([line["low"] / 1e6, line["high"] / 1e6], [y, y], color="#1b4f72", lw=1.5)
         ax.plot(line["lead"] / 1e6, y, "o", color="#1b4f72")
     ax.axvline(0, color="black", lw=0.8)
-    names = [f"{SIGNS[e.sign]}: first in {e.first} of {e.runs} runs" for e in d.itertuples()]
-    ax.set(yticks=range(len(d)), yticklabels=names, ylim=(len(d) - 0.5, -0.5))
-    ax.set(xlabel="tokens before the loss moves (million, 95% over runs)")
+    names = [f"{SIGNS[e.sign]}\nfirst in {e.first}, moved in {e.moved} of {e.runs} runs" for e in d.itertuples()]
+    ax.set(yticks=range(len(d)), ylim=(len(d) - 0.5, -0.5), xlabel="tokens before the loss moves (million, 95%)")
+    ax.set_yticklabels(names, fontsize=7.5)
     return fig
 
 # %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #a64c28d8
 def plot_forecast(
-    data: pd.DataFrame,  # From `alarms`, with name; attrs forecast: (ratio, low, high)
+    data: pd.DataFrame,  # From `alarms`, with chose (bool); attrs forecast: (ratio, low, high)
 ):  # matplotlib figure
     "When runs leave, over when their warning rang."
-    fig, axes = panels(1, 1, 6.5, 3.8, layout="constrained")
+    fig, axes = panels(1, 1, 7.5, 4.2, layout="constrained")
     ax = axes[0, 0]
     rang = data[data["rang"].notna()]
     stayed = rang[rang["left"].isna()]
     top = 1.1 * np.nanmax([rang["left"].max(), rang["rang"].max()]) / 1e6
-    for i, (name, d) in enumerate(rang.groupby("name", sort=False)):
-        mark = "osv^D<>"[i // 10 % 7]
-        ax.plot(d["rang"] / 1e6, d["left"] / 1e6, mark, color=f"C{i % 10}", ms=5, label=name)
+    for (chose, mark), d in zip(((True, "o"), (False, "s")), (rang[rang["chose"]], rang[~rang["chose"]])):
+        name = "seeds that chose" if chose else "other seeds"
+        if d["left"].notna().any():
+            ax.plot(d["rang"] / 1e6, d["left"] / 1e6, mark, ms=5, label=f"{name} (n={d['left'].notna().sum()})")
     if len(stayed):
-        ax.plot(stayed["rang"] / 1e6, [top] * len(stayed), "x", color="black", label="had not left at its end")
+        label = f"had not left at the end (n={len(stayed)})"
+        ax.plot(stayed["rang"] / 1e6, [0.98 * top] * len(stayed), "x", color="black", label=label)
     times, low, high = data.attrs["forecast"]
     x = np.array([0, rang["rang"].max() / 1e6])
     if math.isfinite(times):
         ax.plot(x, times * x, color="gray", label=f"{times:.2f} times")
         ax.fill_between(x, low * x, high * x, color="gray", alpha=0.15, lw=0, label=f"95%: {low:.2f} to {high:.2f}")
     ax.set(xlabel="tokens until a head had turned to its neighbours (million)", xlim=(0, None), ylim=(0, 1.02 * top))
-    ax.set(ylabel="tokens to half a nat below (million)")
+    ax.set(ylabel="tokens to half a nat\nbelow the plateau (million)")
     beside(ax)
     return fig
