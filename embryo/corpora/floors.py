@@ -63,6 +63,7 @@ def pair_floor(
     vocab_size: int = 29_995,  # V
     draws: int = 400_000,  # Monte-Carlo draws
     seed: int = 0,  # Names the draw
+    equal: float = 1.0,  # Share of partners that are equal; the others are independent draws
 ) -> dict:  # {"pair"|"visible"|"masked": (nats, standard error)}
     "Loss at a selected position whose partner is known and in the window, by what the partner shows."
     p = check_law(probs, vocab_size)
@@ -77,11 +78,15 @@ def pair_floor(
     u = rng.random(draws)
     masked_j = u < SELECT * AS_MASK
     y = np.where(u < SELECT * (AS_MASK + AS_RANDOM), noise(), s)
+    if equal < 1:
+        own_y = np.where(rng.random(draws) < equal, s, sample(draws, rng).astype(np.int64) - N_SPECIALS)
+        y = np.where(u < SELECT * (AS_MASK + AS_RANDOM), y, own_y)
     # P(o_i|s) = a[x=s] + b
     a = np.where(masked_i, 0, AS_SELF)
     b = np.where(masked_i, AS_MASK, AS_RANDOM / V)
-    c = np.where(masked_j, 0, 1 - SELECT * (1 - AS_SELF))
-    d = np.where(masked_j, SELECT * AS_MASK, SELECT * AS_RANDOM / V)
+    seen_j = np.where(masked_j, 0, 1 - SELECT * (1 - AS_SELF))
+    c = equal * seen_j
+    d = np.where(masked_j, SELECT * AS_MASK, SELECT * AS_RANDOM / V) + (1 - equal) * seen_j * p[y]
     z = b * d + p[x] * a * d + p[y] * b * c + (x == y) * p[x] * a * c  # sum over all truths
     nats = -np.log(p[s] * (a * (x == s) + b) * (c * (y == s) + d) / z)
     return {
