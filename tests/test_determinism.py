@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 GOLDEN = {
-    "micro world": "5acfcf2a02246282",
+    "micro world": "30153914eb6b7bfc",
     "tokenizer": "8528a87c641753f9",
     "english": "52a2e7d14526d9ec",
     "batch mlm token": "bdb6421df1d73369",

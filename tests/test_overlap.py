@@ -23,6 +23,7 @@ from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.settings import FinetuneConfig, drawn
 from embryo.evaluation.tasks.tasks import TASKS
 from embryo.evaluation.tasks.trivial import overlap_features, trivial_rows, word_weights, words
+from embryo.evaluation.tasks.twins.twins import read_with_twins
 from embryo.ground.rows import read_rows, row_frame, write_rows
 
 BOTH = {"overlap-1", "overlap-7"}
@@ -273,7 +274,7 @@ def test_figures_add_what_is_missing(run, old, lab, glue):
     # the profile's settings
     cut = FinetuneConfig(max_train=25)
     for seed in (0, 1):
-        want = trivial_rows(read_task(glue, "RTE"), "RTE", cut, seed).query("group=='overlap-7'")
+        want = trivial_rows(read_with_twins(glue, "RTE"), "RTE", cut, seed).query("group=='overlap-7'")
         got = r[(r["task"] == "RTE") & (r["group"] == "overlap-7") & (r["seed"] == seed)]
         np.testing.assert_allclose(sorted(got["value"]), sorted(want["value"]), rtol=1e-5)
     code, out, err = run(*call, "--data", lab["data"])

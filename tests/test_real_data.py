@@ -34,3 +34,21 @@ def test_heldout_shares_no_article():
 
     held = {d[0] for d in read_documents(text_files(DATA, ["wiki_en"], "heldout"), 10**6)}
     assert len(held) > 10 and not held & {d[0] for d in read_documents(text_files(DATA, ["wiki_en"])[:1])}
+
+
+def test_twins_of_tasks():
+    "Sizes and class counts of the data's own table; whoever always refuses is right on all of QNLI-Adv."
+    from embryo.evaluation.tasks.twins.twins import read_twins, read_with_twins
+
+    def sizes(task):
+        return {k: d["label"].value_counts().sort_index().tolist() for k, d in read_twins(DATA / "glue", task).items()}
+
+    assert {task: sizes(task) for task in ("QNLI", "QQP", "MNLI", "CoLA")} == {
+        "QNLI": {"QNLI-Adv": [5463]},
+        "QQP": {"QQP-PAWS": [486, 191]},
+        "MNLI": {"HANS": [15000, 15000]},
+        "CoLA": {},
+    }
+    qnli = read_with_twins(DATA / "glue", "QNLI")
+    assert (qnli["dev"]["text1"] == qnli["QNLI-Adv"]["text1"]).all()
+    assert (qnli["QNLI-Adv"]["text1"] == qnli["QNLI-Adv"]["text2"]).all()

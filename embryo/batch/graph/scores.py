@@ -156,14 +156,16 @@ def task_files(
     tasks: list,  # Names of tasks
     at: str,  # Where they were read, for messages
 ) -> list:  # Paths
-    "The data of tasks: GLUE's, SQuAD's, or folders of the reader's beside GLUE's."
+    "The data of tasks and of their twins: GLUE's, SQuAD's, or folders of the reader's beside GLUE's."
     from embryo.evaluation.squad.squad import TASK
     from embryo.evaluation.tasks.reading import find_task
+    from embryo.evaluation.tasks.twins.twins import twins_of
 
     glue = [t for t in tasks if t != TASK]
     for t in glue:
         find_task(study.data / "glue", t, at)
     patterns = [f"glue/{t}/*.tsv*" for t in glue] + (["squad2/*.json*"] if TASK in tasks else [])
+    patterns += [f"adversarial/{folder.name}/*.tsv*" for t in glue for folder in twins_of(study.data / "glue", t)]
     declared = [study.data / "glue" / t / "task.toml" for t in glue]
     return data_files(study, *patterns) + [f for f in declared if f.is_file()]
 

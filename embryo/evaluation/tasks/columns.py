@@ -53,7 +53,8 @@ def read_header(
     lines,  # From `read_lines`; its first line is consumed
 ) -> list:  # Column names; [""] of an empty file
     "The names in the first line of a file."
-    return next(lines, (0, ""))[1].split("\t")
+    first = next(lines, (0, ""))[1]
+    return first.split("\t") if "\t" in first else first.split() or [""]
 
 # %% ../../../nbs/4_evaluation/06_tasks/01_columns.ipynb #c015
 def check_columns(
