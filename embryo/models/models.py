@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FAMILIES', 'WITH_PAIRS', 'PRE_LAYER_NORM', 'MODEL_TYPES', 'BESIDE', 'BIASES', 'SIZES', 'ATTENTION', 'Electra',
-           'RobertaForPreTraining', 'build', 'generator_config', 'mlm_head', 'pair_head', 'attention_bias',
+           'RobertaForPreTraining', 'build', 'generator_config', 'mlm_head', 'pair_head', 'layers_of', 'attention_bias',
            'helped_attention', 'hidden_at', 'check_fit', 'check_config']
 
 # %% ../../nbs/2_models/00_models.ipynb #c002
@@ -220,7 +220,9 @@ def _whole_layers_only(model):
     )
 
 # %% ../../nbs/2_models/00_models.ipynb #c020
-def _layers(model) -> list:
+def layers_of(
+    model,  # A transformers model
+) -> list:  # Modules; for ALBERT the same one again and again
     "The layers of a model's body, in order; ALBERT's share their weights by groups."
     encoder = model.base_model.encoder
     n = model.config.num_hidden_layers
@@ -339,7 +341,7 @@ def hidden_at(
     keys = _with_help(model, input_ids, keys)
     if albert:
         h = body.encoder.embedding_hidden_mapping_in(h)
-    *layers, last = _layers(model)
+    *layers, last = layers_of(model)
     for layer in layers:
         h = layer(h, keys)
     attention = last.attention if albert else last.attention.self

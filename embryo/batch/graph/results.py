@@ -114,7 +114,7 @@ def check_chains(
 # %% ../../../nbs/6_batch/02_graph/03_results.ipynb #c017
 KEYS = {  # template of a result -> its keys
     "examine": ("family", "l1", "seed", "step", "task", "evaluators", "intermediate"),
-    "finetune": ("family", "l1", "seed", "step", "task", "evaluators", "intermediate"),
+    "finetune": ("family", "l1", "seed", "step", "task", "evaluators", "intermediate", "ablate"),
     "chain": ("family", "l1", "seed"),
     "appendix": None,  # checked by `appendix_needs`
 }
@@ -152,7 +152,7 @@ def join(
     other: Node,  # Of the same name
 ):
     "Let a node do what another one of its name was asked for, too."
-    for k in ("tasks", "evaluators", "compared"):
+    for k in ("tasks", "evaluators", "compared", "ablate"):
         mine = node.params.get(k, [])
         mine += [x for x in other.params.get(k, []) if x not in mine]
     for k in ("finetuning", "own"):

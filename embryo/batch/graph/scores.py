@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['checkpoint_params', 'asked_evaluators', 'check_examine', 'evaluation_data', 'evaluation_files', 'compared_series',
-           'examine_node', 'check_intermediate', 'finetune_settings', 'task_files', 'finetune_node']
+           'examine_node', 'check_intermediate', 'check_ablate', 'finetune_settings', 'task_files', 'finetune_node']
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c002
 from .series import given
@@ -135,6 +135,21 @@ def check_intermediate(
     if first and first not in tasks:
         raise EmbryoError(f"{at}: intermediate = {first!r} is not among its tasks ({', '.join(tasks)})")
 
+# %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #3a28ebb0
+def check_ablate(
+    off: list,  # Tasks that are scored again with heads switched off
+    tasks: list,  # All tasks of the result
+    at: str,  # Where they were read, for messages
+) -> list:  # The same
+    "Refuse heads that are switched off for a task that is not there, or that has one sentence."
+    from embryo.evaluation.tasks.twins.twins import PAIRS
+
+    for t in off:
+        if t not in tasks or t not in PAIRS:
+            both = [p for p in tasks if p in PAIRS]
+            raise EmbryoError(f"{at}: ablate = {t!r}; expected tasks of two sentences of this result: {both}")
+    return list(off)
+
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c025
 def finetune_settings(
     study: Study,  # What is studied
@@ -182,6 +197,7 @@ def finetune_node(
     tasks = list(spec.get("task", ["CoLA", "SST-2", "STS-B", "RTE"]))
     first = spec.get("intermediate", "")
     check_intermediate(first, tasks, at)
+    off = check_ablate(spec.get("ablate", []), tasks, at)
     files = task_files(study, tasks, at)
     params = dict(
         which,
@@ -189,6 +205,7 @@ def finetune_node(
         squad=study.data / "squad2",
         tasks=tasks,
         intermediate=first,
+        ablate=off,
         finetuning=finetune_settings(study, tasks),
     )
     name = "finetune/{family}-{l1}-s{seed}".format(**which) + ("" if last else f"-step{which['step']}")
