@@ -26,7 +26,16 @@ from embryo.results.plateau.drawings import (
     plot_signs,
     setting_name,
 )
-from .movements import SHARE, alarms, forecast, leads, movements, signs_of_run
+from embryo.results.plateau.movements import (
+    RESTED,
+    SHARE,
+    alarms,
+    forecast,
+    leads,
+    movements,
+    signs_of_run,
+    that_rested,
+)
 from .needed import against, best_known, by_setting, needed
 
 # %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #24fad038
@@ -60,9 +69,9 @@ class Clinic:
 
     @cached_property
     def moves(self):
-        "When the signs of every run of the target alone moved."
+        "When the signs of every run of the target alone moved that rested on the plateau."
         alone = self.runs.loc[self.runs["nursery"] == NOTHING, "l1"]
-        return movements(self.rows[self.rows["l1"].isin(set(alone))])
+        return that_rested(movements(self.rows[self.rows["l1"].isin(set(alone))]))
 
 
 def look_at_plateau(
@@ -245,7 +254,8 @@ def first_movers(rows, clinic):
     text = (
         f"Tokens between the moment at which a sign has gone {SHARE:.0%} of its way and that at which the loss has;"
         " mean over the runs in which it moved, 95%. Left out is what moved in fewer than half of the runs:"
-        f" {', '.join(data.loc[data['moved'] < data['runs'] / 2, 'sign']) or 'nothing'}."
+        f" {', '.join(data.loc[data['moved'] < data['runs'] / 2, 'sign']) or 'nothing'}. Runs that left after"
+        f" {RESTED / 1e6:g} million tokens or later."
     )
     return _captioned(data, text, clinic)
 
@@ -253,7 +263,7 @@ def first_movers(rows, clinic):
 @figure("x_plateau_fig5", plot=plot_forecast, title="What can be forecast", text=_caption)
 def forecasts(rows, clinic):
     "When runs leave, over when a head had turned to its neighbours."
-    found = alarms(clinic.rows)
+    found = that_rested(alarms(clinic.rows))
     if found["rang"].isna().all():
         return NOT_RUN
     chains = clinic.runs[["l1", "seed", "name"]]
@@ -261,8 +271,9 @@ def forecasts(rows, clinic):
     left, stayed = data["left"].notna(), data["left"].isna()
     text = (
         f"Runs of {clinic.target} alone: tokens until some head looks at its two neighbours {TURNED:g} times as much as"
-        f" any did at the first look, and until the loss is {BELOW:g} nats below the plateau. Of {int(left.sum())} runs"
-        f" that left, {int(data.loc[left, 'rang'].notna().sum())} had such a head before their end; of"
+        f" any did at the first look, and until the loss is {BELOW:g} nats below the plateau; runs that left before"
+        f" {RESTED / 1e6:g} million tokens are left out. Of {int(left.sum())} runs that left,"
+        f" {int(data.loc[left, 'rang'].notna().sum())} had such a head before their end; of"
         f" {int(stayed.sum())} that did not leave, {int(data.loc[stayed, 'rang'].notna().sum())}."
     )
     data = _captioned(data.assign(chose=data["seed"] >= CHOSE), text, clinic)

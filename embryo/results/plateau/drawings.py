@@ -74,9 +74,9 @@ def plot_needs(
     "Tokens and seconds until half a nat below the plateau, and the loss at the end."
     fig, axes = panels(1, 3, 10.5, 1.3 + 0.32 * len(table), sharey=True, layout="constrained")
     columns = (
-        ("tokens", 1e6, "tokens to half a nat below the plateau (million)"),
-        ("seconds", 1, "CPU seconds to there"),
-        ("final", 1, "held-out loss at the end (nats)"),
+        ("tokens", 1e6, "tokens to half a nat\nbelow the plateau (million)"),
+        ("seconds", 1, "CPU seconds\nto there"),
+        ("final", 1, "held-out loss\nat the end (nats)"),
     )
     names = [f"{line['name']} (n={line['seeds']})" for _, line in table.iterrows()]
     for ax, (x, unit, label) in zip(axes[0], columns):
