@@ -204,8 +204,8 @@ def early_signs(
 # %% ../../../nbs/3_pretraining/04_training/00_signs.ipynb #417c3327
 TURNED = 2.0  # times as much attention to the neighbours as at the first look (ours)
 # times the tokens of that moment after which the loss is half a nat below the plateau, and where 95% of runs lie:
-# profile plateau, figure 5 of x_plateau (16 runs of as many settings)
-LEAVES = (1.4, 1.2, 1.7)
+# profile plateau, figure 5 of x_plateau
+LEAVES = (1.5, 1.3, 1.7)
 STUCK_MARGIN = 0.05  # nats below the i.i.d. plateau that count as having left it (ours)
 
 
