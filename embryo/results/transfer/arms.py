@@ -81,6 +81,7 @@ def models_scored(
     # found (of `design`), tokens, loss, plateau, floor, share (of `learned`)
 ) -> pd.DataFrame:
     "Scores beside what was learned."
+    rows = rows[~rows["l1"].str.contains(":", regex=False)]  # no chains: see `washout`
     scores = pd.concat([seed_scores(rows, family, "x_transfer").assign(twin=""), twin_scores(rows, family)])
     out = scores.merge(learned(rows, family), on=["l1", "seed"], how="left")
     out["partner"], out["found"] = zip(*out["l1"].map(design))
