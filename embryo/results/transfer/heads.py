@@ -42,9 +42,13 @@ def losses_without(
 ) -> pd.DataFrame:
     "What each model loses without some of its heads."
     r = at_last_step(need(rows, "x_transfer (ablate in a result)", evaluator="ablation", family=family))
-    shown = {task: {metric} for task, metric in MAIN.items()}
-    main = np.array([m in shown.get(t, {m}) or m in ("joint", "matthews") for t, m in zip(r["task"], r["metric"])])
-    r = r[main & (r["split"].isin(["dev", "dev-mm"]) | r["split"].isin(TWINS))]
+    joint = set(r.loc[r["metric"] == "joint", "split"])
+    kept = np.where(
+        r["split"].isin(TWINS),
+        r["metric"] == np.where(r["split"].isin(joint), "joint", "matthews"),
+        r["metric"] == r["task"].map(MAIN),
+    )
+    r = r[kept.astype(bool)]
     keys = ["l1", "seed", "task", "split", "metric"]
     out = []
     for key, d in r.groupby(keys):
