@@ -90,6 +90,7 @@ task = ["STS-B"]
         "examine/multi-english-s0-step0",
         "examine/multi-english-s0-step40000",
         "finetune/multi-english-s0",
+        "rows/all",
     ]
     assert p.nodes["finetune/multi-english-s0"].params["step"] == 40_000
     code, out, err = run("embryo_run", "--profile", tiny, timeout=300)

@@ -75,7 +75,8 @@ def embryo_run(
             leave_unfinished(plan, code)
     study = plan.study
     figures = study.root / "figures" / study.name
-    print(f"rows: {study.runs / 'rows.csv'}   figures: {figures}   to read: {study.runs / 'appendix'}")
+    drawn = any(n.name.endswith("/appendix") for n in plan.nodes.values())
+    print(f"rows: {study.runs / 'rows.csv'}" + drawn * f"   figures: {figures}   to read: {study.runs / 'appendix'}")
 
 # %% ../../nbs/6_batch/07_commands.ipynb #c014
 def add_trivial(

@@ -245,9 +245,8 @@ def all_nodes(
             else:
                 collect(result_nodes(study, result), nodes)
                 measuring.append(result)
-    if appendices:
-        measured = [k for k, n in nodes.items() if n.template != "world"]
-        collect([table_node(study, measured)], nodes)
+    measured = [k for k, n in nodes.items() if n.template != "world"]
+    collect([table_node(study, measured)], nodes)
     for result in appendices:
         with study.told(f"results.{result}"):
             collect([appendix_node(study, result)], nodes)
