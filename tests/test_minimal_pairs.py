@@ -263,3 +263,42 @@ def test_scores_of_a_lab_model_are_rows(lab):
     rows = minimal_pairs(*series.load(4), [lab["data"] + "/blimp"])
     assert rows.query("metric == 'accuracy'")["value"].between(0, 1).all()
     assert set(rows["task"].str.rsplit("-", n=1).str[1]) == {"all", "field", "phenomenon", "paradigm"}
+
+
+def test_a_batch_names_the_suites_to_those_who_are_asked_for_pairs(tmp_path):
+    "Nodes without the evaluator are as they were, so that nothing of theirs is made again."
+    from conftest import ROOT
+
+    from embryo.batch.plan import Plan
+
+    micro = (ROOT / "nbs/profiles/micro.toml").read_text()
+    nodes = Plan("micro", root=tmp_path).nodes
+    asked = nodes["examine/albert-english-s0-step2200"].params
+    assert {k: v.rpartition("/")[2] for k, v in asked["pairs"].items()} == {"blimp": "blimp"}
+    assert asked["options"]["minimal_pairs"] == {"suites": ["blimp"], "most": 60}
+    (tmp_path / "less.toml").write_text(micro.replace(', "minimal_pairs"]', "]"))
+    less = Plan(tmp_path / "less.toml", root=tmp_path).nodes["examine/albert-english-s0-step2200"].params
+    assert "pairs" not in less
+    (tmp_path / "wrong.toml").write_text(micro.replace('suites = ["blimp"]', 'suite = "blimp"'))
+    with pytest.raises(EmbryoError, match=r"examine.minimal_pairs.*unknown setting 'suite'; did you mean suites"):
+        Plan(tmp_path / "wrong.toml", root=tmp_path)
+
+
+def test_the_figure_shows_chance_and_every_phenomenon():
+    from embryo.ground.rows import row_frame
+    from embryo.results.grown.minimal import grammar_data, plot_grammar
+
+    about = dict(family="bert", l1="english", seed=0, split="blimp", metric="accuracy", n=100, stderr=0.05)
+    made = [
+        dict(about, task=task, group=group, step=step, value=0.5 + step / 1000)
+        for step in (0, 100, 400)
+        for task, group in (("pll-all", "all"), ("pll-phenomenon", "case"), ("pll-paradigm", "case_object"))
+    ]
+    data = grammar_data(row_frame(made, evaluator="minimal_pairs"))
+    assert set(data["phenomenon"]) == {"all", "case"} and (data["high"] <= 1).all()
+    fig = plot_grammar(data)
+    assert [ax.get_title() for ax in fig.axes] == ["all", "case"]
+    for ax in fig.axes:
+        curve, chance = ax.lines
+        assert curve.get_ydata().tolist() == [0.5, 0.6, 0.9] and set(chance.get_ydata()) == {0.5}
+        assert len(ax.collections) == 1  # the band
