@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 GOLDEN = {
-    "micro world": "30153914eb6b7bfc",
+    "micro world": "2f7c7770d4b50d61",
     "tokenizer": "8528a87c641753f9",
     "english": "52a2e7d14526d9ec",
     "batch mlm token": "bdb6421df1d73369",

@@ -52,3 +52,25 @@ def test_twins_of_tasks():
     qnli = read_with_twins(DATA / "glue", "QNLI")
     assert (qnli["dev"]["text1"] == qnli["QNLI-Adv"]["text1"]).all()
     assert (qnli["QNLI-Adv"]["text1"] == qnli["QNLI-Adv"]["text2"]).all()
+
+
+def test_minimal_pairs():
+    "Sizes of the published suites, and a model of others on some of their pairs."
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    from embryo.evaluation.minimal_pairs.grammar import PairConfig, minimal_pairs
+    from embryo.evaluation.minimal_pairs.pairs import read_suite
+
+    blimp = read_suite(DATA / "blimp")
+    zorro = read_suite(DATA / "zorro")
+    assert (len(blimp), blimp["paradigm"].nunique(), blimp["field"].nunique()) == (67_000, 67, 4)
+    assert (len(zorro), zorro["paradigm"].nunique(), zorro["phenomenon"].nunique()) == (46_000, 23, 13)
+    assert (blimp["good"] == blimp["bad"]).sum() == 7 and not (zorro["good"] == zorro["bad"]).any()
+    first = zorro[zorro["paradigm"] == "agreement_determiner_noun-across_1_adjective"].iloc[0]
+    assert (first["good"], first["bad"]) == ("look at this purple thing .", "look at this purple things .")
+    loaded = [kind.from_pretrained(DATA / "public_model") for kind in (AutoModelForMaskedLM, AutoTokenizer)]
+    rows = minimal_pairs(*loaded, [DATA / "blimp", DATA / "zorro"], PairConfig(most=4))
+    print(rows.query("task == 'pll-all'")[["split", "metric", "value", "n"]])
+    asked = rows.query("metric == 'accuracy' and task == 'pll-all'").set_index("split")
+    assert asked["n"].to_dict() == {"blimp": 268, "zorro": 92} and (asked["value"] > 0.5).all()
+    assert rows.query("metric == 'skipped_pairs'")["value"].eq(0).all()

@@ -234,6 +234,7 @@ def data_to_ask(
     data: str,  # Data folder; empty: none
     max_sentences: int,  # 0 = all
     probe_steps: int,  # Updates of the probes
+    suites: list,  # Folders of minimal pairs below the data folder
 ):  # Asked
     "What checkpoints are asked with."
     from embryo.evaluation.annotations.folders import read
@@ -243,10 +244,12 @@ def data_to_ask(
     found = read(sentences)
     if max_sentences:
         found = found[:: max(1, round(len(found) / max_sentences))]
-    asked = Asked(found, options=dict(probe=dict(steps=probe_steps)), progress=True)
+    options = dict(probe=dict(steps=probe_steps), minimal_pairs=dict(suites=suites))
+    asked = Asked(found, options=options, progress=True)
     if data:
         asked.probing = {task: str(Path(data) / folder) for task, folder in SOURCES.items()}
         asked.lama = str(Path(data) / "lama")
+        asked.pairs = {suite: str(Path(data) / suite) for suite in suites}
     return asked
 
 # %% ../../nbs/6_batch/08_commands.ipynb #c030
@@ -256,12 +259,13 @@ def embryo_examine(
     # A series: our folder, a folder of checkpoints named ...<step>, or hub ids in braces (owner/name-step_{0,20,40}k)
     series: str,
     sentences: str,  # Annotated sentences for words and attention: GUM, EWT, CoNLL-2012 or edge-probing JSON
-    data: str = "",  # Data folder, for probing (probing_gum, probing_ewt) and knowledge (lama)
+    data: str = "",  # Data folder, for probing (probing_gum, probing_ewt), knowledge (lama) and minimal pairs
     evaluators: str = "reconstruct,mask_predict",  # Names with commas between, see above; or mine.py:my_score
     out: str = "rows.csv",  # Rows to write (.csv or .parquet)
     step: int = -1,  # Which checkpoint; -1 = all
     max_sentences: int = 0,  # Every k-th sentence so that about this many are used; 0 = all
     probe_steps: int = 30_000,  # Updates of the probes (P1: up to 30,000)
+    suites: str = "blimp",  # Minimal pairs: folders below the data folder, with commas between (blimp,zorro)
 ):
     "Ask checkpoints - ours or others' - what they know."
     import pandas as pd
@@ -271,10 +275,12 @@ def embryo_examine(
     from embryo.models.given import open_series
 
     names, own = asked_names(evaluators)
-    if not data and any({"probing", "lama"} & set(EVALUATORS[n].reads) for n in names if n not in own):
-        raise EmbryoError("give --data, a folder with probing_gum and probing_ewt (probe) and lama (knowledge)")
+    if not data and any({"probing", "lama", "pairs"} & set(EVALUATORS[n].reads) for n in names if n not in own):
+        raise EmbryoError(
+            "give --data, a folder with probing_gum and probing_ewt (probe), lama (knowledge), blimp (pairs)"
+        )
     s = open_series(series)
-    asked = data_to_ask(sentences, data, max_sentences, probe_steps)
+    asked = data_to_ask(sentences, data, max_sentences, probe_steps, suites.split(","))
     run = s.info.get("run", {})
     about = dict(family=run.get("family", s.folder.name), l1=run.get("l1", ""), seed=run.get("seed", 0))
     rows = []

@@ -56,15 +56,19 @@ def check_examine(
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c012
 def evaluation_data(
     study: Study,  # What is studied
-) -> dict:  # sentences: file; probing: {task: folder}; lama: folder; all below the data folder
+) -> dict:  # sentences: file; probing: {task: folder}; lama: folder; pairs: {suite: folder}; all below the data folder
     "The data of evaluators, as the profile names them."
+    from embryo.evaluation.minimal_pairs.grammar import PairConfig
     from embryo.evaluation.probing.targets import SOURCES
+    from embryo.ground.profiles import settings
 
     e = study.profile.get("examine", {})
+    asked = settings(PairConfig, e.get("minimal_pairs", {}), study.where("examine.minimal_pairs"))
     return dict(
         sentences=e.get("sentences", "probing_gum/test.jsonl.gz"),
         probing=e.get("probing", SOURCES),
         lama=e.get("lama", "lama"),
+        pairs={suite: suite for suite in asked.suites},
     )
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c013
@@ -79,6 +83,8 @@ def evaluation_files(
         out += [f"{folder}/*" for folder in dict.fromkeys(found["probing"].values())]
     if "lama" in reads:
         out += [f"{found['lama']}/relations.jsonl*", f"{found['lama']}/TREx/*"]
+    if "pairs" in reads:
+        out += [f"{folder}/*" for folder in found["pairs"].values()]
     return out
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c016
@@ -120,6 +126,8 @@ def examine_node(
         compared=compared_series(study) if any("lama" in x.reads for x in evaluators) else [],
         options={k: e[k] for k in EVALUATORS if k in e},
     )
+    if any("pairs" in x.reads for x in evaluators):
+        params["pairs"] = {suite: study.data / folder for suite, folder in found["pairs"].items()}
     if own:
         params["own"] = own
     files = data_files(study, *evaluation_files(found, evaluators)) + [file_of(v["function"]) for v in own.values()]
