@@ -7,10 +7,11 @@ the same model, so that only the training differs.
 
     embryo_corpus --l1 english --profile open --data /path/to/data     # makes papermill_runs/open/corpora, once
     python benchmarks/speedrun.py papermill_runs/open/corpora [--who recipe open trainer] [--seeds 0] [--target 3.0]
-            [--minutes 60] [--threads 2] [--layers 4] [--hidden 128] [--steps 0]
+            [--minutes 60] [--threads 2] [--layers 2] [--hidden 128] [--steps 0] [--record benchmarks/speedrun.csv]
 
 One line a run: tokens, wall and CPU seconds until the target, or the loss at which the time was up. Wall seconds mean
-something on an idle machine only; CPU seconds are those of all threads.
+something on an idle machine only; CPU seconds are those of all threads. `--record` adds the lines to a table of
+records, which nbs/5_results/08_plateau/04_race.ipynb shows.
 """
 
 import argparse
@@ -26,13 +27,15 @@ a.add_argument("--seeds", nargs="+", type=int, default=[0])
 a.add_argument("--target", type=float, default=3.0, help="held-out loss, nats")
 a.add_argument("--minutes", type=float, default=60, help="CPU minutes after which a run is given up")
 a.add_argument("--threads", type=int, default=2)
-a.add_argument("--layers", type=int, default=4)
+a.add_argument("--layers", type=int, default=2)
 a.add_argument("--hidden", type=int, default=128)
 a.add_argument("--steps", type=int, default=0, help="updates of the schedule; 0: each contestant's own")
 a.add_argument("--every", type=float, default=0.25, help="million tokens between two scores")
+a.add_argument("--record", default="", help="table to add the lines to, .csv; empty: none")
 a = a.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(a.threads)
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +45,7 @@ import transformers
 from datasets import Dataset
 
 from embryo.corpora.tokens import open_ids, open_tokenizer
+from embryo.ground.files import atomic
 from embryo.ground.machine import has_bf16, provenance
 from embryo.models.models import build
 from embryo.pretraining.batches import examples, n_examples, training_batch
@@ -67,17 +71,15 @@ NET = dict(
 BF16 = has_bf16(torch.device("cpu"))  # as the loop does where the CPU has it; the Trainer's default is fp32
 SCORED = PretrainConfig(batch=32, length=32, heldout_batches=60, bf16=False)  # how everybody is scored
 OPEN = replace(SCORED, steps=16_000, lr=1e-3, warmup=500)  # profile open, [pretrain.roberta-english], on 16M tokens
-# profile plateau, the recipe (LOG.md); the learning rate of the wider model is half of the small one's
-RECIPE = replace(
+RECIPE = replace(  # profile plateau (LOG.md), on more tokens
     SCORED,
-    steps=4000,
-    batch=64,
-    lr=1e-3,
-    warmup=250,
+    steps=40_000,
+    lr=2e-3,
+    warmup=500,
     mask_rate=0.3,
     attention_bias="neighbours",
     bias_weight=1.0,
-    start=0.1,
+    start=0.2,
 )
 WIDTH = dict(recipe=0.05, open=0.05, trainer=0.02)  # standard deviation of the first weights
 
@@ -158,6 +160,17 @@ for seed in a.seeds:
         line = dict(who=who, seed=seed, reached=loss <= a.target, tokens_M=tokens / 1e6, loss=round(loss, 3))
         lines.append(dict(line, wall_s=round(clock.wall), cpu_s=round(clock.cpu)))
 where = provenance()
-size = f"{a.layers} x {a.hidden}, {a.threads} threads"
-print(f"\ntarget {a.target} nats, {size}, revision {where['git']}, {where.get('cpu', '')}")
-print(pd.DataFrame(lines).to_markdown(index=False))
+about = dict(
+    date=date.today().isoformat(),
+    revision=where["git"],
+    cpu=where.get("cpu", ""),
+    threads=a.threads,
+    size=f"{a.layers}x{a.hidden}",
+    target=a.target,
+)
+made = pd.DataFrame([about | line for line in lines])
+print(made.to_markdown(index=False))
+if a.record:
+    known = [pd.read_csv(a.record)] if Path(a.record).is_file() else []
+    with atomic(Path(a.record)) as path:
+        pd.concat([*known, made]).to_csv(path, index=False)
