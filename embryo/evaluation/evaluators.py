@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['READS', 'EVALUATORS', 'Evaluator', 'evaluator', 'declared_as', 'first_line', 'Checkpoint', 'load_checkpoint', 'Asked',
-           'run_reconstruct', 'run_mask_predict', 'run_probe', 'run_attention', 'common_objects', 'run_knowledge',
-           'wants_checkpoint', 'own_rows', 'run_own', 'check_own', 'own_evaluator', 'find_evaluator', 'check_asked',
-           'examine']
+           'run_reconstruct', 'run_mask_predict', 'run_surprisals', 'run_probe', 'run_attention', 'common_objects',
+           'run_knowledge', 'wants_checkpoint', 'own_rows', 'run_own', 'check_own', 'own_evaluator', 'find_evaluator',
+           'check_asked', 'examine']
 
 # %% ../../nbs/4_evaluation/09_evaluators.ipynb #c003
 import inspect
@@ -155,6 +155,21 @@ def run_mask_predict(
     ranks = None if asked.ids is None else frequency_ranks(asked.ids, special_ids(tokenizer))
     rows = mask_predict(checkpoint.speaker, tokenizer, asked.sentences, asked.batch, asked.progress, ranks=ranks)
     return rows.assign(split=asked.split)
+
+# %% ../../nbs/4_evaluation/09_evaluators.ipynb #c018t
+@evaluator("surprisals", per_sentence=600)
+def run_surprisals(
+    checkpoint: Checkpoint,  # Its speaker is asked
+    asked: Asked,  # sentences, ids; options: contexts, most and pieces of `surprisals`
+):  # Rows of evaluator surprisals
+    "Words: with one word hidden, how surprising is it? (Chang and Bergen 2022)"
+    from embryo.evaluation.words.surprisals import surprisals
+
+    counts = None if asked.ids is None else asked.ids.counts()
+    settings = asked.settings("surprisals")
+    speaker = checkpoint.speaker
+    given = (speaker, checkpoint.tokenizer, asked.sentences, asked.batch, asked.progress, counts)
+    return surprisals(*given, **settings).assign(split=asked.split)
 
 # %% ../../nbs/4_evaluation/09_evaluators.ipynb #c020
 @evaluator("probe", reads=("probing",), tokens=1_500_000, speaks=False)
