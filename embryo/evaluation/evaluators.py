@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['READS', 'EVALUATORS', 'Evaluator', 'evaluator', 'declared_as', 'first_line', 'Checkpoint', 'load_checkpoint', 'Asked',
-           'run_reconstruct', 'run_mask_predict', 'run_surprisals', 'run_probe', 'run_attention', 'common_objects',
-           'run_knowledge', 'wants_checkpoint', 'own_rows', 'run_own', 'check_own', 'own_evaluator', 'find_evaluator',
-           'check_asked', 'examine']
+           'run_reconstruct', 'run_mask_predict', 'run_surprisals', 'run_alike', 'run_probe', 'run_attention',
+           'common_objects', 'run_knowledge', 'wants_checkpoint', 'own_rows', 'run_own', 'check_own', 'own_evaluator',
+           'find_evaluator', 'check_asked', 'examine']
 
 # %% ../../nbs/4_evaluation/09_evaluators.ipynb #c003
 import inspect
@@ -170,6 +170,32 @@ def run_surprisals(
     speaker = checkpoint.speaker
     given = (speaker, checkpoint.tokenizer, asked.sentences, asked.batch, asked.progress, counts)
     return surprisals(*given, **settings).assign(split=asked.split)
+
+# %% ../../nbs/4_evaluation/09_evaluators.ipynb #c018v
+@evaluator("alike", per_sentence=300)
+def run_alike(
+    checkpoint: Checkpoint,  # Its speaker is asked
+    # sentences; options: others (folders of series), steps of these (none: the checkpoint's own), words and tokens of
+    # `alike`
+    asked: Asked,
+):  # Rows of evaluator alike: task names the other as series@step
+    "Seeds and steps: do other checkpoints predict and represent the same? (Kornblith et al. 2019)"
+    from embryo.evaluation.alike.states import alike
+    from embryo.models.given import open_series
+
+    settings = asked.settings("alike")
+    folders = settings.pop("others", [])
+    steps = settings.pop("steps", []) or [checkpoint.step]
+    if not folders:
+        raise EmbryoError(
+            "alike: no other series; give their folders, for instance others = ['series/bert-english-s1']"
+        )
+    opened = {Path(f).name: open_series(f) for f in folders}
+    device = checkpoint.speaker.device
+    others = {f"{name}@{k}": load_checkpoint(s, k, device).speaker for name, s in opened.items() for k in steps}
+    given = (checkpoint.speaker, checkpoint.tokenizer, asked.sentences, others)
+    rows = alike(*given, max_tokens=asked.batch, progress=asked.progress, **settings)
+    return rows.assign(split=asked.split)
 
 # %% ../../nbs/4_evaluation/09_evaluators.ipynb #c020
 @evaluator("probe", reads=("probing",), tokens=1_500_000, speaks=False)
