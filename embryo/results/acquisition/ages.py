@@ -6,7 +6,7 @@
 __all__ = ['FEWEST', 'FALL', 'CHANCE', 'STATES', 'RUN', 'sigmoid', 'fit_sigmoid', 'crossing', 'falls', 'word_age', 'check_chance',
            'ages', 'mean_ages', 'left_out']
 
-# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #17fae80a
+# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #afecc618
 import warnings
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.stats import f as fisher
 from ...ground.errors import EmbryoError
 from ..curves import need
 
-# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #d136c621
+# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #772c2c35
 FEWEST = 6  # checkpoints of a curve: four parameters, and two that can contradict them (ours)
 
 
@@ -49,7 +49,7 @@ def fit_sigmoid(
         except RuntimeError:
             return np.full(4, np.nan)
 
-# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #f1a9bb50
+# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #6c9f2865
 def crossing(
     fit: np.ndarray,  # (4,) from `fit_sigmoid`
     level: float,  # nats
@@ -60,7 +60,7 @@ def crossing(
         return np.nan
     return middle + scale * np.log((upper - level) / (level - lower))
 
-# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #58ad4cd3
+# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #cdadb800
 FALL = np.log(2)  # nats that a curve falls at least: one bit (ours)
 CHANCE = 0.01  # probability of so clear a fall of a word that is not learned (ours)
 STATES = ("learned", "flat", "earlier", "later")
@@ -93,14 +93,14 @@ def word_age(
     cutoff = (chance + y.min()) / 2
     found = dict(age=np.nan, cutoff=cutoff, lowest=y.min(), **dict(zip(("upper", "lower", "middle", "scale"), fit)))
     if not falls(x, y, fit):
-        return dict(found, state="flat")
+        return dict(found, state="earlier" if y.max() <= cutoff else "flat")
     if sigmoid(x[0], *fit) <= cutoff:
         return dict(found, state="earlier")
     if sigmoid(x[-1], *fit) > cutoff:
         return dict(found, state="later")
     return dict(found, state="learned", age=crossing(fit, cutoff))
 
-# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #059b3937
+# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #745f2d4a
 RUN = ["family", "l1", "seed"]
 
 
@@ -137,7 +137,7 @@ def ages(
         out.append(dict(zip([*RUN, "word"], key)) | about | age)
     return pd.DataFrame(out)
 
-# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #8997d7e2
+# %% ../../../nbs/5_results/10_acquisition/00_ages.ipynb #5c49a9c1
 def mean_ages(
     found: pd.DataFrame,  # From `ages`, of one family and L1
 ) -> pd.DataFrame:  # One line a word: word, pos, share, age, sd (log10 step), seeds; the earliest first
