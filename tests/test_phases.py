@@ -65,8 +65,18 @@ def test_a_dense_stretch_does_not_draw_the_change_to_itself():
 def test_noise_does_not_change():
     rng = np.random.default_rng(0)
     called = [change_point(STEPS, rng.standard_normal(len(STEPS)))["p"] <= CHANCE for _ in range(200)]
-    assert np.mean(called) <= 0.035
+    assert 0.01 <= np.mean(called) <= 0.1
     assert change_point(STEPS, np.full(len(STEPS), 0.5))["p"] == 1
+
+
+def test_a_short_curve_can_be_told_to_change():
+    "Ten checkpoints are enough, wherever the change is; nine are refused."
+    steps = 10.0 ** np.arange(10)
+    noise = 0.01 * np.random.default_rng(0).standard_normal(10)
+    found = [change_point(steps, (np.arange(10) >= k) + noise) for k in range(2, 9)]
+    assert [c["right"] for c in found] == list(range(2, 9)) and all(c["p"] <= CHANCE for c in found)
+    with pytest.raises(EmbryoError, match="a curve of 9 checkpoints behind step 0; at least 10"):
+        change_point(steps[:9], noise[:9])
 
 
 def test_one_odd_checkpoint_is_no_change():
@@ -80,7 +90,7 @@ def test_change_points_over_seeds_hold_the_truth():
     a = aligned(found).set_index("group")
     for (_, group), (at, *_) in RISES.items():
         if at is None:
-            assert np.isnan(a.loc[group, "place"]) and a.loc[group, "clear"] == 0
+            assert np.isnan(a.loc[group, "place"]) and a.loc[group, "clear"] < 4
         else:
             assert a.loc[group, "low"] < math.log10(at) < a.loc[group, "high"]
             own = found[found["group"] == group]

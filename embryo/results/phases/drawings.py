@@ -6,7 +6,7 @@
 __all__ = ['short_names', 'phases', 'caption_of', 'plot_phases', 'order_table', 'laid_out', 'check_one_model', 'seed_divergence',
            'plot_seed_divergence', 'layer_likeness', 'plot_layer_likeness']
 
-# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #d2881aea
+# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #dd6904de
 import numpy as np
 import pandas as pd
 
@@ -17,7 +17,7 @@ from ..p1.losses import beside, panels
 from .changes import CHANCE, CURVE, ORDER, aligned, changes, curve_names, orders
 from .seeds import between_seeds, between_steps, held_against
 
-# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #cd900a7c
+# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #3a5d58bc
 def short_names(
     curves: pd.DataFrame,  # With `CURVE`
 ) -> list:  # A name a line
@@ -29,7 +29,7 @@ def short_names(
         out.append(" ".join(parts.values()))
     return out
 
-# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #6cc33fbd
+# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #6971701d
 def phases(
     rows: pd.DataFrame,  # All rows
     **options,  # Of `changes`: metrics, evaluator, family ...
@@ -83,7 +83,7 @@ def plot_phases(
 
 figure("x_phases_fig1", phases, plot=plot_phases, title="Which abilities rise when", text=caption_of)
 
-# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #a36d71f1
+# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #7786f989
 def order_table(
     rows: pd.DataFrame,  # All rows
     **options,  # Of `changes`
@@ -123,7 +123,7 @@ def laid_out(
 
 figure("x_phases_table1", order_table, title="Which together, which after which", text=caption_of)
 
-# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #a78534e4
+# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #a9b3e6e1
 def check_one_model(
     data: pd.DataFrame,  # With family and l1
     name: str,  # Of the figure
@@ -172,7 +172,7 @@ def plot_seed_divergence(
 
 figure("x_phases_fig2", seed_divergence, plot=plot_seed_divergence, title="Seeds part and meet", text=caption_of)
 
-# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #a52322dc
+# %% ../../../nbs/5_results/11_phases/02_drawings.ipynb #2baa9339
 def layer_likeness(
     rows: pd.DataFrame,  # All rows
     **where,  # Column = value: family="bert" ...
