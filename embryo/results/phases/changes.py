@@ -6,7 +6,7 @@
 __all__ = ['SIDE', 'FEWEST', 'SHUFFLES', 'CHANCE', 'CURVE', 'SCORES', 'ORDER', 'log_widths', 'split_gains', 'change_point',
            'changes', 'aligned', 'paired', 'curve_names', 'orders']
 
-# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #58bd2b82
+# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #eace6f09
 import itertools
 
 import numpy as np
@@ -19,9 +19,9 @@ from ...ground.seeds import rng_for
 from ..curves import need
 from ..statistics import mean_interval
 
-# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #d4b39262
+# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #696a60dc
 SIDE = 2  # fewest checkpoints on either side of a change (ours)
-FEWEST = 10  # fewest checkpoints of a curve: two at an end are 2 of 45 choices of two, p = 0.044 (ours)
+FEWEST = 10  # fewest checkpoints of a curve: three at an end are 2 of 120 choices, p = 0.017 (ours)
 
 
 def log_widths(
@@ -46,7 +46,7 @@ def split_gains(
     gap = first / before - (sums[..., -1:] - first) / (total - before)
     return gap**2 * before * (total - before) / total
 
-# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #ed955824
+# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #5b941109
 SHUFFLES = 999  # of a curve (ours)
 CHANCE = 0.05  # probability of so clear a change in a curve without one (convention)
 
@@ -69,7 +69,7 @@ def change_point(
     rise = np.average(y[k:], weights=weights[k:]) - np.average(y[:k], weights=weights[:k])
     return dict(place=(x[k - 1] + x[k]) / 2, left=x[k - 1], right=x[k], rise=rise, p=p)
 
-# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #3e27ed68
+# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #7d6441b4
 CURVE = ["family", "l1", "evaluator", "task", "split", "layer", "group", "mode", "metric"]
 SCORES = ("accuracy", "micro_f1", "f1", "p@1", "mrr", "matthews", "spearman", "loss")  # metrics with curves
 
@@ -91,7 +91,7 @@ def changes(
         raise EmbryoError(f"change points: no curve has {FEWEST} checkpoints behind step 0; save more of them")
     return pd.DataFrame(out)
 
-# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #c04aad07
+# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #ca99fcda
 def aligned(
     found: pd.DataFrame,  # From `changes`
     # A line a curve, the earliest first: `CURVE`, place, low, high (log10 step, 95%), rise, seeds, clear (of these)
@@ -110,7 +110,7 @@ def aligned(
     columns = [*CURVE, "place", "low", "high", "rise", "seeds", "clear"]
     return pd.DataFrame(out)[columns].sort_values("place", ignore_index=True)
 
-# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #d8e72f8c
+# %% ../../../nbs/5_results/11_phases/00_changes.ipynb #5c839946
 ORDER = 0.05  # false discovery rate of orders (convention)
 
 
