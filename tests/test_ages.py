@@ -195,8 +195,8 @@ def test_published_ages(tmp_path):
     rows, truth = made_up_surprisals(words=12, flat=0, seeds=1)
     lines = "".join(f"{w}\t{a}\n" for w, a in truth.items())
     (tmp_path / "bert_aoa.tsv.gz").write_bytes(gzip.compress(f"Token\tLmAoA\n{lines}".encode()))
-    assert word_ages(rows, folder=tmp_path)["published"].notna().all()
-    table = laid_out(relation_table(rows, folder=tmp_path))
+    assert word_ages(rows, published=tmp_path)["published"].notna().all()
+    table = laid_out(relation_table(rows, published=tmp_path))
     assert "rank correlation with the published age" in set(table[""])
 
 

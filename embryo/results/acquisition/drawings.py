@@ -115,12 +115,12 @@ def word_ages(
     rows: pd.DataFrame,  # All rows
     family: str = "",  # Which models; empty: there is one family
     l1: str = "english",  # What they were trained on
-    folder: str = "",  # With published ages; empty: none
+    published: str = "",  # Folder with published ages; empty: none
     model: str = "bert",  # Whose ages: bert, lstm, bilstm or gpt2
 ) -> pd.DataFrame:  # One line a word, as `told_words`
     "The age of every word that all runs learned."
     found = ages(runs_of(rows, family, l1))
-    words = told_words(mean_ages(found), published_ages(folder, model) if folder else None)
+    words = told_words(mean_ages(found), published_ages(published, model) if published else None)
     text = "Age of acquisition of words, log10 of the step (mean over runs), over their frequency in the text"
     if words["published"].notna().any():
         n = int(words["published"].notna().sum())
@@ -223,14 +223,14 @@ def stage_curves(
     rows: pd.DataFrame,  # All rows
     family: str = "",  # Which models; empty: all
     l1: str = "english",  # What they were trained on
-    folder: str = "",  # With published divergences; empty: none
+    published: str = "",  # Folder with published divergences; empty: none
     model: str = "bert",  # Whose
 ) -> pd.DataFrame:  # As `divergences`, with nearest, low, high (steps, of the family and reference)
     "Divergences over steps, and where they are smallest."
     own = rows[(rows["l1"] == l1) & ((rows["family"] == family) | (family == ""))]
     d = divergences(own)
-    if folder:
-        d = pd.concat([d, published_divergences(folder, model)], ignore_index=True)
+    if published:
+        d = pd.concat([d, published_divergences(published, model)], ignore_index=True)
     table = stages(d).rename(columns=dict(step="nearest"))
     d = d.merge(table.drop(columns=["seeds", "ended"]), on=["family", "l1", "reference"])
     text = (
