@@ -234,7 +234,7 @@ def end_all(
 
 # %% ../../nbs/6_batch/07_run.ipynb #c032
 def wait_for(
-    engine,  # Snakemake's process; its stdout is a pipe
+    engine,  # Snakemake's process; its stdout and stderr are pipes
     progress: Progress,
 ) -> int:  # Its exit code
     "Show progress, and end all jobs if this process is asked to stop."
@@ -273,7 +273,7 @@ def run_plan(
         if not any("--executor" in o for o in options):
             socket_path = stack.enter_context(worker(env=env, **inherited))
         command = engine_command(plan, cores, keep_going, options)
-        heard = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        heard = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         engine = subprocess.Popen(command, env=env | dict(EMBRYO_WORKER=str(socket_path)), **heard, **inherited)
         return wait_for(engine, Progress(plan.todo(), cores or os.cpu_count()))
 
