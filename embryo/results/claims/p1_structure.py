@@ -6,7 +6,7 @@
 __all__ = ['TOGETHER', 'LEFT', 'TENTH', 'PEAK', 'LAYERED', 'value_at', 'probe_curves', 'way_left', 'together', 'level_off',
            'roles_decay', 'in_window', 'upper_layers', 'diagonal']
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #4ef19919
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #843affc4
 import numpy as np
 import pandas as pd
 
@@ -17,7 +17,7 @@ from ..p1.attention import paper_places, with_near
 from ..p1.layers import at_depth
 from ..p1.losses import PROBES, chosen, one_split
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #d4af7785
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #12e0aa71
 def value_at(
     curve: pd.DataFrame,  # (1 + draws, K), columns are steps
     share: float,  # Of pretraining, 0 to 1
@@ -32,7 +32,7 @@ def value_at(
     v = curve.to_numpy(float)
     return (1 - way) * v[:, k - 1] + way * v[:, k]
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #f692f5d6
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #5f880aba
 def probe_curves(
     rows: pd.DataFrame,  # All rows
     mode: str,  # corrected or published
@@ -50,7 +50,7 @@ def probe_curves(
     curves, seeds = replicated(dict(albert=p), list(by), rng)
     return curves["albert"], seeds
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #9361aab4
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #840cf204
 TOGETHER = 0.5  # doublings
 LEFT = 0.1  # of the way, where a curve has levelled off
 TENTH, PEAK = 0.1, 0.15  # of pretraining: 100K and 150K of a million updates
@@ -76,7 +76,7 @@ def way_left(
 @claim(
     7,
     paper="p1",
-    where="section 4, figure 2b",
+    place="section 4, figure 2b",
     short="syntax and semantics rise together",
     sentence="Probes of syntax and of semantics rise at about the same time.",
     figures=("p1_fig2b",),
@@ -98,7 +98,7 @@ def together(rows, mode, rng):
 @claim(
     8,
     paper="p1",
-    where="section 4, figure 2b",
+    place="section 4, figure 2b",
     short="POS and constituents level off after a tenth",
     sentence="Probes of parts of speech and of constituents level off after a tenth of pretraining.",
     figures=("p1_fig2b",),
@@ -115,7 +115,7 @@ def level_off(rows, mode, rng):
 @claim(
     9,
     paper="p1",
-    where="section 4, figure 2b",
+    place="section 4, figure 2b",
     short="roles peak at 15%, then decay",
     sentence="The probe of semantic roles peaks at about 15% of pretraining and then falls a little.",
     figures=("p1_fig2b",),
@@ -131,7 +131,7 @@ def roles_decay(rows, mode, rng):
         return [Part(what)]
     return [part(what, then - curves["srl"].iloc[:, -1].to_numpy(), seeds, "of all targets", above=0)]
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #1600341b
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #3743bec3
 LAYERED = ("pos", "srl", "const")  # coreference hardly rises
 
 
@@ -149,7 +149,7 @@ def in_window(
 @claim(
     10,
     paper="p1",
-    where="section 4, figures 3 and 10",
+    place="section 4, figures 3 and 10",
     short="upper layers start lower, overtake, decay",
     sentence="Layers near the output start below the others, overtake them, and fall again.",
     figures=("p1_fig3", "p1_fig10"),
@@ -178,11 +178,11 @@ def upper_layers(rows, mode, rng):
     )
     return [part(n, x, seeds, "of all targets", above=0) for n, x in zip(names, found)]
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #584e07e4
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #8ea30b9d
 @claim(
     11,
     paper="p1",
-    where="section 4, figure 4",
+    place="section 4, figure 4",
     short="diagonal attention: layer 8, then 2, then 1",
     sentence="Attention near the diagonal emerges in layer 8 first, then in layer 2, then in layer 1.",
     figures=("p1_fig4_near", "p1_fig4"),

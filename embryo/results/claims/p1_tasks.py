@@ -6,7 +6,7 @@
 __all__ = ['QUARTER', 'SHARE', 'FALL', 'MOST', 'mean_scores', 'at_quarter', 'quarter_enough', 'still_gains', 'keep_gaining',
            'way_made', 'albert_first', 'falls', 'renewed']
 
-# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #7d93c274
+# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #6beb10f3
 import itertools
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..p1.losses import FAMILY, chosen
 from ..p1.orders import nearest
 from ..p1.tasks.scores import glue_mean, step_scores
 
-# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #10bcc72b
+# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #aa00d0e9
 QUARTER = 0.25  # of pretraining: 250K of a million updates
 
 
@@ -45,14 +45,14 @@ def at_quarter(
     i = nearest(done, QUARTER, 0.03)
     return None if i is None else curve.iloc[:, i].to_numpy()
 
-# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #2747e44b
+# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #479d697a
 SHARE = 0.98  # P1, section 6: 80.23 of 81.50
 
 
 @claim(
     12,
     paper="p1",
-    where="section 6, figure 5a",
+    place="section 6, figure 5a",
     short="98% of the last GLUE score at a quarter",
     sentence="After a quarter of pretraining the GLUE mean has 98% of its last value.",
     figures=("p1_fig5a",),
@@ -92,7 +92,7 @@ def still_gains(
 @claim(
     13,
     paper="p1",
-    where="section 6, figure 5b",
+    place="section 6, figure 5b",
     short="MNLI and QNLI keep gaining",
     sentence="MNLI and QNLI gain from pretraining to the end.",
     figures=("p1_fig5b",),
@@ -103,7 +103,7 @@ def keep_gaining(rows, mode, rng):
     s = s[s["mode"] == mode]
     return [still_gains(s[s["task"] == t], t, rng) for t in ("MNLI", "QNLI")]
 
-# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #5cf39e18
+# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #59416a96
 def way_made(
     curve: pd.DataFrame,  # (1 + draws, K), columns are steps
 ):  # (1 + draws,), or None
@@ -118,7 +118,7 @@ def way_made(
 @claim(
     14,
     paper="p1",
-    where="section 6, figure 13c",
+    place="section 6, figure 13c",
     short="ALBERT levels off first of the three",
     sentence="ALBERT's GLUE mean levels off earlier than BERT's and ELECTRA's.",
     figures=("p1_fig13c",),
@@ -142,7 +142,7 @@ def albert_first(rows, mode, rng):
             out.append(part(n, made["albert"] - made[f], seeds, "of the way", above=0))
     return out
 
-# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #999d83e0
+# %% ../../../nbs/5_results/11_claims/04_p1_tasks.ipynb #56573a3b
 FALL = 0.02  # of precision at 1
 MOST = 24  # checkpoints that are compared pair by pair
 
@@ -167,7 +167,7 @@ def falls(
 @claim(
     15,
     paper="p1",
-    where="section 5, figure 6",
+    place="section 5, figure 6",
     short="facts are renewed; the last step is not the best",
     sentence="Some relations are forgotten or oscillate, and the last checkpoint does not know most.",
     figures=("p1_fig6", "p1_table8"),

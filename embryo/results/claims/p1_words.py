@@ -7,7 +7,7 @@ __all__ = ['DOUBLINGS', 'FUNCTION', 'SAME_ORDER', 'word_rows', 'word_times', 'la
            'function_first', 'content_order', 'agreement', 'masked_later', 'forms_by_frequency', 'frequent_first',
            'bert_faster']
 
-# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #ef661363
+# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #eea03e45
 import numpy as np
 import pandas as pd
 
@@ -16,7 +16,7 @@ from .verdicts import Part, claim, part
 from ..p1.losses import chosen, one_split
 from ..p1.orders import CONTENT, frequency_data
 
-# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #d19c376a
+# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #4931b618
 DOUBLINGS = "doublings of the step"
 FUNCTION = ("det.", "conj.", "prep.")  # P1, section 3; the text does not place pronouns
 
@@ -44,7 +44,7 @@ def word_times(
     curves, seeds = replicated(models, ["group", "step"], rng)
     return {k: times(c) for k, c in curves.items()}, seeds
 
-# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #0a141111
+# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #26d022c4
 def later(
     late: str,  # This group ...
     early: str,  # ... is learned after this one
@@ -80,11 +80,11 @@ def content_later(
         return Part(what)
     return part(what, content - function, seeds, DOUBLINGS, above=0)
 
-# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #e2e6c8b9
+# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #a31a0b19
 @claim(
     1,
     paper="p1",
-    where="section 3, figure 1a",
+    place="section 3, figure 1a",
     short="function before content words",
     sentence="Function words are reconstructed earlier in pretraining than content words.",
     figures=("p1_fig1a",),
@@ -99,7 +99,7 @@ def function_first(rows, mode, rng):
 @claim(
     2,
     paper="p1",
-    where="section 3, figure 1a",
+    place="section 3, figure 1a",
     short="verb, adverb, adjective, noun, proper noun",
     sentence="Content words are reconstructed in the order verb, adverb, adjective, noun, proper noun.",
     figures=("p1_fig1a",),
@@ -110,7 +110,7 @@ def content_order(rows, mode, rng):
     when, seeds = word_times(dict(albert=word_rows(rows, "reconstruct", "pos-class", mode)), rng)
     return [later(b, a, when.get("albert", {}), seeds) for a, b in zip(CONTENT, CONTENT[1:])]
 
-# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #f9643cef
+# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #2b10f128
 SAME_ORDER = 0.5  # Kendall's tau: three of four pairs agree
 
 
@@ -126,7 +126,7 @@ def agreement(
 @claim(
     3,
     paper="p1",
-    where="section 3, figure 1b",
+    place="section 3, figure 1b",
     short="masked words later, less often, in the same order",
     sentence="Masked words are learned later and less well than visible ones, in the same order of classes.",
     figures=("p1_fig1b", "p1_fig1a"),
@@ -152,11 +152,11 @@ def masked_later(rows, mode, rng):
         part(names[2], agreement(a, b), seeds, "tau", above=SAME_ORDER),
     ]
 
-# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #f4cbf706
+# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #835360a2
 @claim(
     4,
     paper="p1",
-    where="section 3, figure 7",
+    place="section 3, figure 7",
     short="-s easiest, -ing hardest, by frequency",
     sentence="Of verb forms the third person -s is learned first and -ing last, in the order of their frequencies.",
     figures=("p1_fig7a", "p1_frequency"),
@@ -184,7 +184,7 @@ def forms_by_frequency(rows, mode, rng):
 @claim(
     5,
     paper="p1",
-    where="section 3, figure 8",
+    place="section 3, figure 8",
     short="ranks 50-99 before the rest",
     sentence="Masked words of frequency rank 50 to 99 are learned before rarer ones.",
     figures=("p1_fig8",),
@@ -196,11 +196,11 @@ def frequent_first(rows, mode, rng):
     rest = [g for g in when if g != "50-99"] or ["rarer words"]
     return [later(g, "50-99", when, seeds) for g in rest]
 
-# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #1e2219e2
+# %% ../../../nbs/5_results/11_claims/02_p1_words.ipynb #dd31fb61
 @claim(
     6,
     paper="p1",
-    where="section 3, figure 9",
+    place="section 3, figure 9",
     short="BERT the same, faster",
     sentence="BERT learns words in the same way as ALBERT, in fewer steps.",
     figures=("p1_fig9a", "p1_fig1a"),

@@ -6,7 +6,7 @@
 __all__ = ['POINTS', 'SAME', 'LITTLE', 'p2_scores', 'l1_means', 'stuck', 'difference', 'unstructured', 'not_enough', 'as_kannada',
            'distribution', 'no_better', 'vocabularies', 'english_stage']
 
-# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #2de68f25
+# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #0711f9c3
 import numpy as np
 import pandas as pd
 
@@ -18,7 +18,7 @@ from ..p1.losses import chosen
 from ..p2.gain import task_mean
 from ..p2.scores import at_last_step, seed_scores
 
-# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #6f63f537
+# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #6be9fdf4
 POINTS = "of the GLUE mean"
 
 
@@ -47,7 +47,7 @@ def l1_means(
     drawn, seeds = replicated(models, ["task"], rng)
     return {l1: d["mean"].to_numpy() for l1, d in drawn.items()}, seeds
 
-# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #e1bab507
+# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #279f3bc2
 def stuck(
     rows: pd.DataFrame,  # All rows
     l1s: list,  # Which
@@ -73,14 +73,14 @@ def difference(
         return Part(what)
     return part(what + stuck(rows, [a, b]), means[a] - means[b], seeds, POINTS, above, below)
 
-# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #cff922f1
+# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #9af457b7
 SAME = 0.03  # of the GLUE mean, points / 100
 
 
 @claim(
     16,
     paper="p2",
-    where="section 4, table 1",
+    place="section 4, table 1",
     short="unstructured data beat none",
     sentence="Pretraining on independent draws (uniform, Zipf) transfers better than none.",
     figures=("p2_table1", "p2_gain", "p2_orderings"),
@@ -94,7 +94,7 @@ def unstructured(rows, mode, rng):
 @claim(
     17,
     paper="p2",
-    where="section 4, table 1",
+    place="section 4, table 1",
     short="structure is not enough: amino acids, Java as none",
     sentence="Amino acids and Java have structure and transfer no better than no pretraining.",
     figures=("p2_table1", "p2_gain", "p2_orderings"),
@@ -104,11 +104,11 @@ def not_enough(rows, mode, rng):
     "Claim 17."
     return [difference(rows, l1, "none", rng, above=-SAME, below=SAME) for l1 in ("amino-acid", "java")]
 
-# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #67357f47
+# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #3b22cfe8
 @claim(
     18,
     paper="p2",
-    where="section 4, table 1",
+    place="section 4, table 1",
     short="artificial as good as Kannada",
     sentence="The artificial nested languages transfer as well as Kannada.",
     figures=("p2_table1", "p2_orderings"),
@@ -122,7 +122,7 @@ def as_kannada(rows, mode, rng):
 @claim(
     19,
     paper="p2",
-    where="section 4, table 1",
+    place="section 4, table 1",
     short="the distribution of tokens matters little",
     sentence="Nested languages with uniform and with Zipfian tokens transfer alike.",
     figures=("p2_table1", "p2_orderings"),
@@ -136,7 +136,7 @@ def distribution(rows, mode, rng):
 @claim(
     22,
     paper="follow-up",
-    where="AAAI 2022, table of L1s",
+    place="AAAI 2022",
     short="nesting no better than flat pairs",
     sentence="Nested pairs transfer no better than flat ones.",
     figures=("p2_orderings", "p2_gain"),
@@ -146,14 +146,14 @@ def no_better(rows, mode, rng):
     "Claim 22."
     return [difference(rows, "nesting-zipf", "flat", rng, below=SAME)]
 
-# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #327408bc
+# %% ../../../nbs/5_results/11_claims/05_p2.ipynb #28c05f9a
 LITTLE = 0.05  # of the GLUE mean
 
 
 @claim(
     20,
     paper="p2",
-    where="section 4.3, table 1",
+    place="section 4.3, table 1",
     short="50 < 500 < 5000; substitution recovers 50 only",
     sentence="More ids transfer better; substituted embeddings recover 50 ids, but not amino acids.",
     figures=("p2_table1", "p2_orderings", "p2_transplants"),
@@ -173,7 +173,7 @@ def vocabularies(rows, mode, rng):
 @claim(
     21,
     paper="p2",
-    where="section 4.4, table 6",
+    place="section 4.4, table 6",
     short="an English stage helps a little, Java most",
     sentence="Learning English embeddings around the frozen body gains a little, and most after Java.",
     figures=("p2_table6", "p2_transplants"),
