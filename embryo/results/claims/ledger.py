@@ -6,7 +6,7 @@
 __all__ = ['PAPERS', 'LEDGER', 'held', 'lines_of', 'ledger_data', 'said_range', 'said_effect', 'said_verdict', 'said_power',
            'claim_line', 'table_claims', 'said_claims', 'short_claims', 'correction_note', 'seeds_note']
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #a9b805ff
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #e3ac101b
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,7 @@ from . import p1_structure, p1_tasks, p1_words, p2  # noqa: F401 - whose claims 
 from .verdicts import CLAIMS, VERDICTS, corrected, judged
 from ..figures import figure
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #5b09eead
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #3bce9bae
 PAPERS = {"p1": ("p1",), "p2": ("p2", "follow-up")}  # table -> papers whose claims it holds
 
 
@@ -31,7 +31,7 @@ def held(
     mine = [c for _, c in sorted(CLAIMS.items()) if c.paper in PAPERS[paper] and mode in c.modes]
     return corrected([judged(c, mode, c.parts(rows, mode, np.random.default_rng(c.number))) for c in mine])
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #47e9cc77
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #b20aef21
 LEDGER = (
     "number paper place claim mode verdict part effect low high unit above below detectable p_for p_against p p_holm"
     " seeds trainings decides figures note"
@@ -58,7 +58,7 @@ def ledger_data(
     out = [line for mode in ("corrected", "published") for r in held(rows, paper, mode) for line in lines_of(*r)]
     return pd.DataFrame(out, columns=LEDGER).sort_values(["number", "mode"], kind="stable", ignore_index=True)
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #c7626bd6
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #e70af0c3
 def said_range(
     above: float,  # Lower edge, perhaps -inf
     below: float,  # Upper edge, perhaps inf
@@ -77,7 +77,8 @@ def said_effect(
     "A part's effect with its interval, and what was asked of it."
     if pd.isna(x.effect):
         return f"not measured: {x.part}"
-    numbers = f"{x.effect:+.2f} [{x.low:+.2f}, {x.high:+.2f}]"
+    digits = 2 if x.high - x.low > 0.1 else 3
+    numbers = f"{x.effect:+.{digits}f} [{x.low:+.{digits}f}, {x.high:+.{digits}f}]"
     return f"{x.part}: {numbers} {x.unit}; asked: {said_range(x.above, x.below)}"
 
 
@@ -96,7 +97,7 @@ def said_power(
         return "–"
     return "nothing: one seed" if x.trainings and x.seeds < 2 else f"{x.detectable:.2g}"
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #de87d3fc
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #13e4c38c
 def claim_line(
     g: pd.DataFrame,  # From `ledger_data`, one claim in both modes
 ) -> dict:  # Column -> text
@@ -123,7 +124,7 @@ def table_claims(
     "The ledger for reading."
     return pd.DataFrame([claim_line(g) for _, g in data.groupby("number")])
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #6a0b34fa
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #7efb8bf2
 def said_claims(
     data: pd.DataFrame,  # From `ledger_data`, of one or more tables
 ) -> str:
@@ -142,15 +143,15 @@ def short_claims(
     view["claim"] = view["claim"].str.replace(r" \([^()]*\)$", "", regex=True)
     return view[["claim", "verdict", "figure"]]
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #3616ad9a
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #2bae8fc3
 def correction_note(
     data: pd.DataFrame,  # From `ledger_data`
 ) -> str:
     "What verdicts are made of."
     tested = data[data["p"].notna() & (data["mode"] == "corrected")]["number"].nunique()
     return (
-        f"{said_claims(data)} Verdicts at 5% after Holm's correction for the {tested} claims tested; intervals are each 95%,"
-        " over seeds and examples. Would be seen: how far beyond the edge of what is asked an effect has to lie to be"
+        f"{said_claims(data)} Verdicts at 5% after Holm's correction for the {tested} claims tested; intervals are each"
+        " 95%, over seeds and examples. Would be seen: how far beyond the edge of what is asked an effect has to lie to be"
         " seen in 8 of 10 such runs."
     )
 

@@ -6,7 +6,7 @@
 __all__ = ['TOGETHER', 'LEFT', 'TENTH', 'PEAK', 'LAYERED', 'value_at', 'probe_curves', 'way_left', 'together', 'level_off',
            'roles_decay', 'in_window', 'upper_layers', 'diagonal']
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #843affc4
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #dd0b676e
 import numpy as np
 import pandas as pd
 
@@ -17,7 +17,7 @@ from ..p1.attention import paper_places, with_near
 from ..p1.layers import at_depth
 from ..p1.losses import PROBES, chosen, one_split
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #12e0aa71
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #4ee88576
 def value_at(
     curve: pd.DataFrame,  # (1 + draws, K), columns are steps
     share: float,  # Of pretraining, 0 to 1
@@ -32,7 +32,7 @@ def value_at(
     v = curve.to_numpy(float)
     return (1 - way) * v[:, k - 1] + way * v[:, k]
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #5f880aba
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #d88e6160
 def probe_curves(
     rows: pd.DataFrame,  # All rows
     mode: str,  # corrected or published
@@ -50,7 +50,7 @@ def probe_curves(
     curves, seeds = replicated(dict(albert=p), list(by), rng)
     return curves["albert"], seeds
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #840cf204
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #e6b3d65c
 TOGETHER = 0.5  # doublings
 LEFT = 0.1  # of the way, where a curve has levelled off
 TENTH, PEAK = 0.1, 0.15  # of pretraining: 100K and 150K of a million updates
@@ -131,7 +131,7 @@ def roles_decay(rows, mode, rng):
         return [Part(what)]
     return [part(what, then - curves["srl"].iloc[:, -1].to_numpy(), seeds, "of all targets", above=0)]
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #3743bec3
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #676dd12b
 LAYERED = ("pos", "srl", "const")  # coreference hardly rises
 
 
@@ -178,7 +178,7 @@ def upper_layers(rows, mode, rng):
     )
     return [part(n, x, seeds, "of all targets", above=0) for n, x in zip(names, found)]
 
-# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #8ea30b9d
+# %% ../../../nbs/5_results/11_claims/03_p1_structure.ipynb #579918fc
 @claim(
     11,
     paper="p1",
@@ -190,7 +190,7 @@ def upper_layers(rows, mode, rng):
 def diagonal(rows, mode, rng):
     "Claim 11."
     a = chosen(rows, evaluator="attention", family="albert", l1="english", mode=mode)
-    near = chosen(with_near(a), metric="near", group="all") if len(a) else a
+    near = one_split(chosen(with_near(a), metric="near", group="all")) if len(a) else a
     if near.empty:
         return [Part("the diagonal of layers")]
     layers, _ = paper_places(int(near["layer"].max()), 1)
