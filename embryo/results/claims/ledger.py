@@ -6,7 +6,7 @@
 __all__ = ['PAPERS', 'LEDGER', 'held', 'lines_of', 'ledger_data', 'said_range', 'said_effect', 'said_verdict', 'said_power',
            'claim_line', 'table_claims', 'said_claims', 'short_claims', 'correction_note', 'seeds_note']
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #e3ac101b
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #7bebbb4c
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,7 @@ from . import p1_structure, p1_tasks, p1_words, p2  # noqa: F401 - whose claims 
 from .verdicts import CLAIMS, VERDICTS, corrected, judged
 from ..figures import figure
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #3bce9bae
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #0fd5bcb5
 PAPERS = {"p1": ("p1",), "p2": ("p2", "follow-up")}  # table -> papers whose claims it holds
 
 
@@ -31,7 +31,7 @@ def held(
     mine = [c for _, c in sorted(CLAIMS.items()) if c.paper in PAPERS[paper] and mode in c.modes]
     return corrected([judged(c, mode, c.parts(rows, mode, np.random.default_rng(c.number))) for c in mine])
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #b20aef21
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #3406c1d5
 LEDGER = (
     "number paper place claim mode verdict part effect low high unit above below detectable p_for p_against p p_holm"
     " seeds trainings decides figures note"
@@ -58,7 +58,7 @@ def ledger_data(
     out = [line for mode in ("corrected", "published") for r in held(rows, paper, mode) for line in lines_of(*r)]
     return pd.DataFrame(out, columns=LEDGER).sort_values(["number", "mode"], kind="stable", ignore_index=True)
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #e70af0c3
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #0f7e563e
 def said_range(
     above: float,  # Lower edge, perhaps -inf
     below: float,  # Upper edge, perhaps inf
@@ -97,7 +97,7 @@ def said_power(
         return "–"
     return "nothing: one seed" if x.trainings and x.seeds < 2 else f"{x.detectable:.2g}"
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #13e4c38c
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #b780eb77
 def claim_line(
     g: pd.DataFrame,  # From `ledger_data`, one claim in both modes
 ) -> dict:  # Column -> text
@@ -124,7 +124,7 @@ def table_claims(
     "The ledger for reading."
     return pd.DataFrame([claim_line(g) for _, g in data.groupby("number")])
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #7efb8bf2
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #2aa9f0a5
 def said_claims(
     data: pd.DataFrame,  # From `ledger_data`, of one or more tables
 ) -> str:
@@ -143,7 +143,7 @@ def short_claims(
     view["claim"] = view["claim"].str.replace(r" \([^()]*\)$", "", regex=True)
     return view[["claim", "verdict", "figure"]]
 
-# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #2bae8fc3
+# %% ../../../nbs/5_results/11_claims/06_ledger.ipynb #3715db7d
 def correction_note(
     data: pd.DataFrame,  # From `ledger_data`
 ) -> str:
@@ -151,8 +151,8 @@ def correction_note(
     tested = data[data["p"].notna() & (data["mode"] == "corrected")]["number"].nunique()
     return (
         f"{said_claims(data)} Verdicts at 5% after Holm's correction for the {tested} claims tested; intervals are each"
-        " 95%, over seeds and examples. Would be seen: how far beyond the edge of what is asked an effect has to lie to be"
-        " seen in 8 of 10 such runs."
+        " 95%, over seeds and examples. Would be seen: how far beyond the edge of what is asked an effect has to lie"
+        " to be seen in 8 of 10 such runs."
     )
 
 
