@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['DRAWS', 'by_seed', 'redrawn', 'student', 'replicated', 'mean_doubling', 'rising', 'times']
 
-# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #d4a12380
+# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #bfa83b31
 import numpy as np
 import pandas as pd
 
 from ...ground.errors import EmbryoError, choose
 from ..statistics import honest_errors, welch
 
-# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #6417233c
+# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #39f14dd2
 def by_seed(
     rows: pd.DataFrame,  # Rows of one model and one metric
     by: list,  # Columns that make a cell
@@ -28,7 +28,7 @@ def by_seed(
     squares = r.assign(square=r["stderr"].fillna(0) ** 2).groupby(by)["square"].mean()
     return wide, np.sqrt(squares.reindex(wide.columns).to_numpy(float))
 
-# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #5b136d09
+# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #7050f059
 DRAWS = 4000  # ours: the smallest p-value is 1/4001, which survives a correction for 22 claims
 
 
@@ -57,7 +57,7 @@ def student(
     "What makes normal numbers Student's t when they are multiplied by it."
     return np.sqrt(freedom / rng.chisquare(freedom, (draws, 1)))
 
-# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #6e788c75
+# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #81a0170f
 def replicated(
     models: dict,  # {name: rows of one model and one metric}
     by: list,  # Columns that make a cell
@@ -76,7 +76,7 @@ def replicated(
         out[name] = pd.DataFrame(values, columns=wide.columns)
     return out, min(seeds)
 
-# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #595cfe91
+# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #071a11dc
 def mean_doubling(
     curve: pd.DataFrame,  # (1 + draws, K), columns are steps, ascending
     of: str = "last",  # last: share of the last value; rise: of the way from the first value to the last
@@ -91,7 +91,7 @@ def mean_doubling(
     time = np.log2(steps[steps > 0])
     return time[0] + np.trapezoid(1 - share, time, axis=1)
 
-# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #ea6b1c91
+# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #d3f926c0
 def rising(
     curve: pd.DataFrame,  # (1 + draws, K), columns are steps
     of: str = "last",  # As of `mean_doubling`
@@ -104,7 +104,7 @@ def rising(
     up = v[:, -1] > start
     return bool(up[0] and up.mean() > 0.99)
 
-# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #c6e08ecc
+# %% ../../../nbs/5_results/11_claims/00_replicates.ipynb #31c490c3
 def times(
     curves: pd.DataFrame,  # From `replicated`, cells (group, step)
     of: str = "last",  # As of `mean_doubling`

@@ -6,7 +6,7 @@
 __all__ = ['LEVEL', 'CLAIMS', 'VERDICTS', 'Part', 'share', 'part', 'largest', 'Claim', 'claim', 'Result', 'deciding', 'p_values',
            'judged', 'holm', 'corrected']
 
-# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #1c9d817d
+# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #bce73afa
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ground.errors import EmbryoError
 
-# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #c28acf75
+# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #eeb2dd81
 LEVEL = 0.05  # of a claim, two-sided
 
 
@@ -41,7 +41,7 @@ def share(
     "A p-value of replicates: never 0, because the measurement itself counts as one."
     return (found.sum() + 1) / (len(found) + 1)
 
-# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #839a589a
+# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #7e40ccaa
 def part(
     what: str,  # "noun - verb"
     x: np.ndarray,  # (1 + draws,) the effect as measured, and its replicates
@@ -58,7 +58,7 @@ def part(
     power = (high - middle) + (likely - middle)
     return Part(what, unit, effect, low, high, power, above, below, p_for, p_against, seeds)
 
-# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #470b9300
+# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #ee6bbb28
 def largest(
     names: list,  # (K,) of the effects
     x: np.ndarray,  # (1 + draws, K) effects as measured, and their replicates
@@ -80,7 +80,7 @@ def largest(
     low, effect, high = (float(effects[k] + way * half) for way in (-1, 0, 1))
     return Part(names[k], unit, effect, low, high, float(power), above, np.inf, p_for, p_against, seeds)
 
-# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #16fb24f1
+# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #599a7fff
 @dataclass(frozen=True)
 class Claim:
     "A sentence of a paper, and how rows speak for or against it."
@@ -113,7 +113,7 @@ def claim(
     CLAIMS[number] = Claim(number, parts=parts, **about)
     return parts
 
-# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #eb8fe7a4
+# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #e8705e1a
 VERDICTS = ("supported", "contradicted", "not shown", "cannot be tested here")
 
 
@@ -147,7 +147,7 @@ def p_values(
     against = min(1.0, len(measured) * min((x.p_against for x in measured), default=1.0))
     return max((x.p_for for x in parts), default=1.0), against
 
-# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #2d4fc7a4
+# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #64a7a79d
 def judged(
     claim: Claim,
     mode: str,  # corrected or published
@@ -171,7 +171,7 @@ def judged(
     undecided = VERDICTS[3] if gone else VERDICTS[2]
     return Result(claim, mode, side if p <= LEVEL else undecided, tuple(parts), shown, p, side, note)
 
-# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #5531691d
+# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #6903c999
 def holm(
     p: np.ndarray,  # (K,) p-values; NaN = not tested
 ) -> np.ndarray:  # (K,)
@@ -182,7 +182,7 @@ def holm(
     out[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)))
     return out
 
-# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #fef0bb64
+# %% ../../../nbs/5_results/11_claims/01_verdicts.ipynb #18ae0865
 def corrected(
     results: list,  # Of `Result`, all of one table
 ) -> list:  # Of pairs (Result, p after correction); a verdict that does not survive is "not shown"
