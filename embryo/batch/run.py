@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['locked', 'kernel', 'engine_options', 'failed', 'execute', 'keep_notebook', 'weights_made', 'weights_used',
-           'write_run', 'run_node', 'batch_environment', 'engine_command', 'deaf', 'end_all', 'wait_for', 'run_plan',
-           'run_one']
+           'write_run', 'run_node', 'batch_environment', 'engine_command', 'deaf', 'wait_for', 'run_plan', 'run_one']
 
 # %% ../../nbs/6_batch/07_run.ipynb #c002
 import fcntl
@@ -24,7 +23,7 @@ from .templates import check_parameters, template_path
 from .worker import register_engine, worker
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import atomic, disk_errors, read_json, sweep, write_json
-from ..ground.machine import provenance
+from ..ground.machine import end_tree, provenance
 from ..ground.profiles import repo_root
 from ..ground.seeds import digest, sha256
 
@@ -216,22 +215,6 @@ def deaf():
     "In a process that begins: ignore Ctrl-C."
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-
-def end_all(
-    engine,  # Snakemake's process
-):
-    "End the engine and its jobs, if they still run."
-    import psutil
-
-    if engine.poll() is not None:
-        return
-    for p in [*psutil.Process(engine.pid).children(recursive=True), engine]:
-        p.terminate()
-    try:
-        engine.wait(20)
-    except subprocess.TimeoutExpired:
-        engine.kill()
-
 # %% ../../nbs/6_batch/07_run.ipynb #c032
 def wait_for(
     engine,  # Snakemake's process; its stdout and stderr are pipes
@@ -246,7 +229,7 @@ def wait_for(
     try:
         return follow(engine, progress)
     finally:
-        end_all(engine)
+        end_tree(engine)
         for s, handler in old.items():
             signal.signal(s, handler)
 
