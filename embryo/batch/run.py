@@ -4,26 +4,29 @@
 
 # %% auto #0
 __all__ = ['locked', 'kernel', 'engine_options', 'failed', 'execute', 'keep_notebook', 'weights_made', 'weights_used',
-           'write_run', 'run_node', 'batch_environment', 'engine_command', 'deaf', 'wait_for', 'run_plan', 'run_one']
+           'write_run', 'cpu_clock', 'is_begun', 'spent', 'run_node', 'batch_environment', 'engine_command', 'deaf',
+           'wait_for', 'write_batch', 'run_plan', 'run_one']
 
 # %% ../../nbs/6_batch/07_run.ipynb #c002
 import fcntl
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from .cost import estimated, processor
 from .nodes import Node, figures_of, leaves_of, made_weights
-from .plan import Plan, how_long
+from .plan import Plan, agreement, how_long, measured
 from .progress import FAILED, PART, Progress, follow
 from .templates import check_parameters, template_path
 from .worker import register_engine, worker
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import atomic, disk_errors, read_json, sweep, write_json
-from ..ground.machine import end_tree, provenance
+from ..ground.machine import device, end_tree, provenance
 from ..ground.profiles import repo_root
 from ..ground.seeds import digest, sha256
 
@@ -135,7 +138,7 @@ def weights_used(
 def write_run(
     node: Node,
     kept: list,  # From `keep_notebook`
-    took: dict,  # seconds, and cpu_s where it is known
+    took: dict,  # seconds, cpu_s, on, processor
 ):
     "Write run.json: what was run, with what, and what it left."
     top = node.folder.parents[2]
@@ -149,10 +152,38 @@ def write_run(
             files={os.path.relpath(f, top): sha256(f) for f in leaves_of(node)},
             figures=[os.path.relpath(f, top) for f in [*figures_of(node), *kept]],
             **took,
+            planned=estimated(node),
             params=node.params,
             **provenance(),
         ),
     )
+
+# %% ../../nbs/6_batch/07_run.ipynb #627f7af0
+def cpu_clock() -> float:  # Seconds
+    "What this process and its children that have ended computed."
+    times = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(t.ru_utime + t.ru_stime for t in times)
+
+# %% ../../nbs/6_batch/07_run.ipynb #3a79d00c
+def is_begun(
+    node: Node,
+) -> bool:
+    "Whether a part of what a node makes is there already."
+    if node.series():
+        return (node.series() / "series.json").is_file()
+    if node.template == "corpus":
+        return (Path(node.params["corpora"]) / node.params["l1"] / "train").exists()
+    return node.template == "world" and (Path(node.params["data"]) / "MANIFEST.json").is_file()
+
+# %% ../../nbs/6_batch/07_run.ipynb #797a3bb8
+def spent(
+    wall: float,  # Seconds of the clock
+    cpu: float,  # From `cpu_clock`
+    begun: bool,  # From `is_begun`, before it ran
+) -> dict:  # seconds, cpu_s, on, processor
+    "What run.json says of the time that a node took, and on what."
+    on = device().type
+    return dict(seconds=round(wall, 2), cpu_s=None if begun else round(cpu, 2), on=on, processor=processor(on))
 
 # %% ../../nbs/6_batch/07_run.ipynb #c021
 def run_node(
@@ -169,17 +200,15 @@ def run_node(
     with disk_errors(node.folder):
         node.folder.mkdir(parents=True, exist_ok=True)
         with locked(node.folder, busy):
+            begun = is_begun(node)
             wall = time.perf_counter()
-            cpu = time.process_time()
+            cpu = cpu_clock()
             try:
                 execute(node, progress, here)
                 kept = keep_notebook(node)
             finally:
                 (node.folder / PART).unlink(missing_ok=True)
-            took = dict(seconds=round(time.perf_counter() - wall, 2))
-            if here:
-                took["cpu_s"] = round(time.process_time() - cpu, 2)
-            write_run(node, kept, took)
+            write_run(node, kept, spent(time.perf_counter() - wall, cpu_clock() - cpu, begun))
     return node.rows
 
 # %% ../../nbs/6_batch/07_run.ipynb #c027
@@ -233,6 +262,16 @@ def wait_for(
         for s, handler in old.items():
             signal.signal(s, handler)
 
+# %% ../../nbs/6_batch/07_run.ipynb #6fe5db3f
+def write_batch(
+    plan: Plan,  # Whose nodes have run
+) -> dict:  # {name: planned and taken seconds}, as `measured`
+    "Write what was planned and what it took, node by node."
+    table = measured(plan.nodes.values())
+    if table:
+        write_json(plan.study.runs / "batch.json", dict(seconds=agreement(table), nodes=table, **provenance()))
+    return table
+
 # %% ../../nbs/6_batch/07_run.ipynb #c035
 def run_plan(
     plan: Plan,  # What to make
@@ -258,7 +297,12 @@ def run_plan(
         command = engine_command(plan, cores, keep_going, options)
         heard = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         engine = subprocess.Popen(command, env=env | dict(EMBRYO_WORKER=str(socket_path)), **heard, **inherited)
-        return wait_for(engine, Progress(plan.todo(), cores or os.cpu_count()))
+        try:
+            return wait_for(engine, Progress(plan.todo(), cores or os.cpu_count()))
+        finally:
+            # a record: a disk that has no room for it is no reason to fail
+            with suppress(EmbryoError, OSError):
+                write_batch(plan)
 
 # %% ../../nbs/6_batch/07_run.ipynb #c038
 def run_one(
