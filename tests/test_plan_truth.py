@@ -1,0 +1,307 @@
+"The plan against what was measured: the record of a machine, what a batch says at its end, budgets."
+
+import json
+import os
+import threading
+from dataclasses import replace
+
+import crash
+import pytest
+
+from embryo.batch.cost import STARTUP_S, arithmetic, cost, factor, looking_seconds, model_of, read_past, taken
+from embryo.batch.cost import training_seconds
+from embryo.batch.graph.results import checkpoint_nodes
+from embryo.batch.graph.series import corpus_nodes, series_nodes
+from embryo.batch.graph.study import read_study
+from embryo.batch.plan import Budget, Plan, agreement, budget_lines, cut_section, measured, section_names, wall_seconds
+from embryo.batch.run import cpu_clock
+from embryo.ground.files import read_json, write_json
+
+CHAIN = (
+    'profile = "truth"'
+    + crash.SIZES
+    + """
+[results.one]
+template = "chain"
+family = ["roberta"]
+l1 = ["zipf:1k"]
+[results.two]
+template = "chain"
+family = ["roberta"]
+l1 = ["zipf:1k", "english:1k"]
+seed = [0, 1]
+"""
+)
+
+
+@pytest.fixture
+def profile(tmp_path):
+    "A profile of a few short chains."
+    (tmp_path / "klingon.txt").write_text(crash.KLINGON)
+    (tmp_path / "truth.toml").write_text(CHAIN)
+    return tmp_path / "truth.toml"
+
+
+@pytest.fixture(scope="module")
+def micro(tmp_path_factory):
+    return Plan("micro", root=tmp_path_factory.mktemp("micro"), on="cpu")
+
+
+# ---- after a run ----
+
+
+def test_a_batch_is_compared_with_its_plan_and_corrects_the_next(run, profile, tmp_path):
+    "One line at the end, a table node by node, measured beside planned, and the next estimate follows the past."
+    profile.write_text(CHAIN[: CHAIN.index("[results.two]")])  # five nodes: in seconds
+    before = Plan(profile, root=tmp_path, on="cpu")
+    assert not before.past and "nothing is corrected" in str(before)
+    raw = {k: n.cost["raw"] for k, n in before.nodes.items()}
+
+    code, out, err = run("embryo_run", "--profile", profile, "--cores", "2")
+    assert code == 0, err
+    lines = [line for line in out.splitlines() if "nodes within a factor of 1.5" in line]
+    assert len(lines) == 1 and lines[0].startswith("planned ") and f"of {len(raw)} nodes" in lines[0], out
+
+    runs = tmp_path / "papermill_runs" / "truth"
+    batch = read_json(runs / "batch.json")
+    assert list(batch["nodes"]) == list(raw) and batch["seconds"] == agreement(batch["nodes"])
+    for name, x in batch["nodes"].items():
+        one = read_json(runs / "runs" / name / "run.json")
+        assert x["planned"] == one["planned"] and x["planned"]["raw"] == raw[name] == x["planned"]["seconds"]
+        assert x["seconds"] == taken(one) == one["cpu_s"] > 0 and one["on"] == "cpu" and one["processor"]
+
+    after = Plan(profile, root=tmp_path, on="cpu")
+    assert {k: n.key for k, n in after.nodes.items()} == {k: n.key for k, n in before.nodes.items()}
+    assert not after.todo() and lines[0] in str(after) and "corrected by the past of this machine" in str(after)
+    chain = [x["seconds"] / x["planned"]["raw"] for k, x in batch["nodes"].items() if k.startswith("chain/")]
+    assert after.past["chain"] == pytest.approx(chain)
+
+    # another profile in the same folder is planned with what this one took
+    other = profile.with_name("other.toml")
+    other.write_text(profile.read_text().replace('profile = "truth"', 'profile = "other"'))
+    next = Plan(other, root=tmp_path, on="cpu")
+    for n in next.nodes.values():
+        assert n.cost["raw"] == raw[n.name]
+        assert n.cost["seconds"] == pytest.approx(raw[n.name] * factor(n.template, after.past), rel=1e-3, abs=1e-3)
+    assert next.nodes["chain/roberta-zipf:1k-s0"].cost["seconds"] != raw["chain/roberta-zipf:1k-s0"]
+
+    # a second run has nothing to do and nothing to say
+    stamp = (runs / "batch.json").stat().st_mtime_ns
+    code, out, err = run("embryo_run", "--profile", profile)
+    assert code == 0 and out.startswith("0 of ") and "factor" not in out
+    assert (runs / "batch.json").stat().st_mtime_ns == stamp
+
+
+def test_what_was_there_before_says_nothing(run, profile, tmp_path):
+    "A series that goes on after a stop took less than it costs; the record leaves it out."
+    code, out, err = run("embryo_corpus", "zipf", "--profile", profile)
+    assert code == 0, err
+    note = tmp_path / "papermill_runs/truth/runs/corpus/zipf/run.json"
+    first = read_json(note)
+    assert first["cpu_s"] > 0 and first["planned"]["by"] == arithmetic()
+    (note.parent / "rows.parquet").unlink()  # the ids stay
+    code, out, err = run("embryo_corpus", "zipf", "--profile", profile)
+    assert code == 0, err
+    again = read_json(note)
+    assert again["cpu_s"] is None and again["seconds"] > 0 and taken(again) is None
+    plan = Plan(profile, root=tmp_path, on="cpu")
+    assert len(plan.past["corpus"]) == 1  # that of English
+    assert measured(plan.nodes.values())["corpus/zipf"]["seconds"] is None
+
+
+def test_children_count():
+    "A kernel and training processes are children."
+    before = cpu_clock()
+    pid = os.fork()
+    if not pid:
+        sum(i * i for i in range(3_000_000))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert cpu_clock() - before > 0.05
+
+
+# ---- the record ----
+
+
+def note(folder, name, ratio, **changed):
+    planned = dict(raw=10.0, seconds=10.0, by=arithmetic())
+    run = dict(seconds=99.0, cpu_s=10.0 * ratio, on="cpu", processor="here", planned=planned) | changed
+    write_json(folder / "papermill_runs" / "p" / "runs" / name / "run.json", run)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1, 2]",
+        "null",
+        '{"planned": 3}',
+        '{"planned": {"raw": "ten"}}',
+        json.dumps(dict(processor="here", cpu_s=5, planned=dict(raw=0, by="BY"))),
+        json.dumps(dict(processor="here", cpu_s=-5, planned=dict(raw=10, by="BY"))),
+        json.dumps(dict(processor="here", cpu_s="5", planned=dict(raw=10, by="BY"))),
+        json.dumps(dict(processor="here", cpu_s=float("nan"), planned=dict(raw=10, by="BY"))),
+        json.dumps(dict(processor="here", cpu_s=5, planned=dict(raw=float("nan"), by="BY"))),
+    ],
+)
+def test_a_bad_record_is_passed_over(tmp_path, text):
+    note(tmp_path, "chain/a", 2)
+    bad = tmp_path / "papermill_runs/p/runs/chain/b/run.json"
+    bad.parent.mkdir()
+    bad.write_text(text.replace("BY", arithmetic()))
+    assert read_past(tmp_path / "papermill_runs", "here") == {"chain": [2]}
+
+
+def test_another_machine_and_another_arithmetic_are_no_past(tmp_path):
+    note(tmp_path, "chain/a", 2, processor="elsewhere")
+    note(tmp_path, "chain/b", 3, planned=dict(raw=10.0, seconds=10.0, by="older"))
+    assert read_past(tmp_path / "papermill_runs", "here") == {}
+    assert factor("chain", {}) == 1 and factor("chain", {"examine": [3.0]}) == 1
+
+
+def test_only_the_newest_count(tmp_path, monkeypatch):
+    monkeypatch.setattr("embryo.batch.cost.NEWEST", 3)
+    for i in range(6):
+        note(tmp_path, f"chain/{i}", 1 + i)
+        f = tmp_path / f"papermill_runs/p/runs/chain/{i}/run.json"
+        os.utime(f, (1000 + i, 1000 + i))
+    assert read_past(tmp_path / "papermill_runs", "here") == {"chain": [4, 5, 6]}
+
+
+def test_a_batch_beside_does_not_disturb(tmp_path):
+    "While run.json files come and go, reading gives whole records or none."
+    for i in range(5):
+        note(tmp_path, f"chain/{i}", 2)
+    stop = threading.Event()
+
+    def write():
+        while not stop.is_set():
+            for i in range(5):
+                (tmp_path / f"papermill_runs/p/runs/chain/{i}/run.json").unlink(missing_ok=True)
+                note(tmp_path, f"chain/{i}", 2)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = [read_past(tmp_path / "papermill_runs", "here").get("chain", []) for _ in range(50)]
+    finally:
+        stop.set()
+        writer.join()
+    assert all(set(ratios) <= {2} for ratios in seen) and any(seen)
+
+
+# ---- the arithmetic ----
+
+
+def test_an_estimate_follows_what_is_done(micro):
+    "What the old one left out: Muon, the masking rate, two models of ELECTRA, held-out losses, the second fine-tuning."
+    m = model_of(micro.nodes["pretrain/roberta-english-s0"], micro.study)
+
+    def training(**changed):
+        return training_seconds(replace(m, training=replace(m.training, **changed)), "cpu")
+
+    assert training(optimizer="muon") > 1.05 * training()
+    assert training(mask_rate=0.6) > training(mask_rate=0.15)
+    assert training(batch=1) > 0.4 * training()  # a small batch is not free
+    often = replace(m, training=replace(m.training, curve_every=10))
+    assert looking_seconds(often, "cpu") > 10 * looking_seconds(m, "cpu")
+    spec = dict(template="finetune", task=["MNLI", "RTE"])
+    once, twice = (
+        cost(checkpoint_nodes(micro.study, "x", spec | more, "bert", "english", 0)[-1], micro.study)["seconds"]
+        for more in ({}, dict(intermediate="MNLI"))
+    )
+    assert twice > 1.3 * once
+
+
+def test_text_is_as_long_as_the_manifest_says(tmp_path, lab):
+    (tmp_path / "text.toml").write_text('profile = "text"\n[tokenizer]\nvocab_size = 300\n')
+    study = read_study(tmp_path / "text.toml", data=lab["data"], root=tmp_path)
+    node = corpus_nodes(study, "kannada")[-1]
+    listed = {f["path"]: f["raw_bytes"] for e in json.loads((study.data / "MANIFEST.json").read_text()) for f in e["files"]}
+    mb = sum(n for path, n in listed.items() if path.startswith("wiki_kn/")) / 2**20
+    assert node.files and mb > 0
+    assert cost(node, study)["seconds"] == pytest.approx(STARTUP_S + mb * (1 / 4 + 1 / 2))
+    away = read_study(tmp_path / "text.toml", root=tmp_path, dry=True)
+    assert cost(corpus_nodes(away, "kannada")[-1], away)["seconds"] > 20  # nothing is known of it
+
+
+def test_a_second_of_the_past_is_no_part_of_a_key(micro, monkeypatch):
+    monkeypatch.setattr("embryo.batch.plan.read_past", lambda *_: {"pretrain": [7.0], "corpus": [0.1]})
+    slow = Plan("micro", root=micro.study.root, on="cpu")
+    assert {k: n.key for k, n in slow.nodes.items()} == {k: n.key for k, n in micro.nodes.items()}
+    name = "pretrain/roberta-zipf-s0"
+    assert slow.nodes[name].cost["seconds"] == pytest.approx(7 * micro.nodes[name].cost["seconds"])
+
+
+# ---- a budget ----
+
+
+def test_time_on_several_cores_lies_between_its_bounds(micro):
+    nodes = list(micro.nodes.values())
+    total = sum(n.cost["seconds"] for n in nodes)
+    longest = {}
+    for n in nodes:
+        longest[n.name] = n.cost["seconds"] + max((longest[k] for k in n.needs), default=0)
+    assert wall_seconds(nodes, 1) == pytest.approx(total)
+    assert wall_seconds(nodes, len(nodes)) == pytest.approx(max(longest.values()))
+    for cores in (2, 3, 8):
+        seconds = wall_seconds(nodes, cores)
+        assert max(total / cores, max(longest.values())) - 1e-6 <= seconds <= total
+
+
+@pytest.mark.parametrize("hours", [0.02, 0.08, 0.15, 5])
+def test_what_fits_does_fit_and_what_does_not_does_not(micro, hours):
+    lines = budget_lines(micro, hours, 2)
+    results = list(micro.study.profile["results"])
+    shown = [line.split("  ")[-1].strip() for line in lines[1 : 1 + len(results)]]
+    assert [s.split(":")[0] for s in shown] == results
+    budget = Budget(micro, 3600 * hours, 2)
+    for result, line in zip(results, shown):
+        new = budget.new(section_names(micro.study, result))
+        assert (": does not fit; " in line) == (not budget.fits(new)), line
+        if ": does not fit" not in line:
+            budget.taken.update(dict.fromkeys(new))
+        elif "fits with " in line and " and " not in line:
+            for way in line.split("fits with ")[1].split(", or with "):
+                n, what, _, _, of = way.split()
+                key = dict(seed="seed", seeds="seed", L1="l1", L1s="l1", family="family", families="family")[what]
+                assert int(n) < int(of)
+                assert budget.fits(budget.new(cut_section(micro.study, result, {key: int(n)})))
+                if int(n) + 1 < int(of):
+                    assert not budget.fits(budget.new(cut_section(micro.study, result, {key: int(n) + 1})))
+    assert budget.end([]) <= 3600 * hours
+    out = sum("does not fit" in line for line in shown)
+    assert lines[-1].startswith(f"{len(results) - out} of {len(results)} results fit into {hours:g} h on 2 cores")
+    assert (out == 0) == (hours == 5)
+
+
+def test_shared_nodes_are_counted_once(profile, tmp_path):
+    plan = Plan(profile, root=tmp_path, on="cpu")
+    budget = Budget(plan, 1e9, 1)
+    first = budget.new(section_names(plan.study, "one"))
+    budget.taken.update(dict.fromkeys(first))
+    second = budget.new(section_names(plan.study, "two"))
+    assert not {*first} & {*second} and second and {*first} < {*section_names(plan.study, "two")}
+    assert [n.name for n in series_nodes(plan.study, "roberta", "zipf:1k", 0)][-1] in first
+
+
+def test_the_budget_of_a_command(run, profile):
+    code, out, err = run("embryo_plan", "--profile", profile, "--hours", "8", "--cores", "2", "--device", "cpu")
+    assert code == 0 and "2 of 2 results fit into 8 h on 2 cores" in out.splitlines()[-1], (out, err)
+    code, out, err = run("embryo_plan", "--profile", profile, "--hours", "0.0001", "--cores", "1", "--device", "cpu")
+    assert code == 0 and "0 of 2 results fit" in out and "the first that does not is one" in out, (out, err)
+
+
+@pytest.mark.parametrize(
+    "option,value,sentence",
+    [
+        ("--hours", "0", "--hours is '0'; expected a number of hours above 0"),
+        ("--hours", "eight", "--hours is 'eight'; expected a number of hours above 0"),
+        ("--hours", "inf", "--hours is 'inf'; expected"),
+        ("--cores", "-1", "--cores is -1; expected 1 or more"),
+    ],
+)
+def test_a_budget_that_is_none(run, option, value, sentence):
+    code, out, err = run("embryo_plan", f"{option}={value}")
+    assert code == 2 and sentence in err and len(err.strip().splitlines()) == 1 and not out, err
