@@ -48,9 +48,7 @@ def slider(
     label = f'<label for="{name}-step">pretraining step</label>'
     output = f'<output for="{name}-step">{list(frames)[-1]:,}</output>'
     lines.append(f'<div class="control" hidden>{label} {control} {output}</div>')
-    lines.append(
-        "<noscript><p>The last step is shown. With JavaScript a slider goes through all of them.</p></noscript>"
-    )
+    lines.append("<noscript><p>This is the last step. With JavaScript a slider shows the others.</p></noscript>")
     return "\n".join([*lines, f"<figcaption>{caption}</figcaption>", "</figure>"])
 
 # %% ../../nbs/7_book/04_slider.ipynb #f69c7156
