@@ -19,7 +19,7 @@ from .slider import bar, label, line, picture, slider, some_steps
 from ..results.curves import POS_ORDER, curve_data
 from ..results.p1.attention import shown_frames
 from ..results.p1.layers import layer_data
-from ..results.p1.losses import PROBES
+from ..results.p1.losses import FAMILY, PROBES
 
 # %% ../../nbs/7_book/05_frames.ipynb #1b40c3b5
 LINE_HEIGHT = 24  # units a class
@@ -174,17 +174,18 @@ def map_frames(
 def sliders(
     rows: pd.DataFrame,  # All rows of a profile
     maps: pd.DataFrame = None,  # Its attention maps, if they were kept
+    about: str = "",  # What its captions say about the data
     family: str = "albert",  # Which model
     l1: str = "english",  # Trained on what
 ) -> dict:  # {heading: HTML}
     "The figures in steps that a profile has rows for."
     r = rows[(rows["family"] == family) & (rows["l1"] == l1)]
     seeds = r["seed"].nunique()
-    about = f"{family} on {l1}, {seeds} seed{'s' * (seeds != 1)}."
+    said = f"{FAMILY.get(family, family)} on {l1}, {seeds} seed{'s' * (seeds != 1)}. {html.escape(about)}".strip()
     found = {"words": word_frames(r), "probes": probe_frames(r, family)}
     if maps is not None:
         found["maps"] = map_frames(maps[maps["series"].str.startswith(f"{family}-{l1}-")])
-    return {SAID[k][0]: slider(k, f, f"{SAID[k][1]} {about}") for k, f in found.items() if f}
+    return {SAID[k][0]: slider(k, f, f"{SAID[k][1]} {said}") for k, f in found.items() if f}
 
 
 SAID = {

@@ -152,14 +152,15 @@ def section_row(
     root,
     modules: dict,
     page: str,
-) -> str:  # HTML
+) -> str:  # Markdown
     "A section of the paper, and ours beside it."
     names = section.figures.split()
     printed = ", ".join(filter(None, map(printed_name, names)))
     found = [ours(name, at, root, modules, page) for name in names]
     shown = f"<ul>{''.join(found)}</ul>" if any(found) else "<p>Not drawn in a committed run.</p>"
-    paper = f"<h3>{place_of(section)}</h3><p>{html.escape(section.asks)}</p><p class='printed'>{printed}</p>"
-    return f'<div class="beside"><div class="paper">{paper}</div><div class="ours">{shown}</div></div>'
+    paper = f"<p>The paper prints</p><p>{printed or 'nothing'}</p>"
+    beside = f'<div class="beside"><div class="paper">{paper}</div><div class="ours">{shown}</div></div>'
+    return f"## {place_of(section)} - {section.asks}\n\n{beside}"
 
 
 def paper_page(

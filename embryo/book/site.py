@@ -8,6 +8,7 @@ __all__ = ['TEXTS', 'CODE', 'LINK', 'FIRST', 'CONF', 'STYLE', 'held_files', 'app
            'put_all', 'place_pages', 'only_pages', 'captions_in', 'sources', 'copy_wanted', 'lay_out', 'embryo_book']
 
 # %% ../../nbs/7_book/07_site.ipynb #16d9af3d
+import functools
 import importlib.util
 import json
 import os
@@ -16,13 +17,14 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
 from .captions import markdown_cell, with_captions
-from .contents import CONTENTS, Place, floor_said, floors, place_name, place_page, said_of, toctree
+from .contents import CONTENTS, Place, floor_said, floors, place_page, said_of, toctree
 from .frames import sliders
 from .pages import page_cells, title_of
 from .papers import PAPERS, paper_page
@@ -31,6 +33,7 @@ from ..ground.errors import EmbryoError
 from ..ground.files import command, read_json
 from ..ground.profiles import repo_root
 from ..ground.rows import read_rows
+from ..results.figures import sentence
 
 # %% ../../nbs/7_book/07_site.ipynb #41803cad
 def held_files(
@@ -63,38 +66,39 @@ class Book:
     root: Path  # The repository
     files: set  # From `held_files`
     wanted: set = field(default_factory=set)  # Files that a page links, filled while pages are written
+    steps: dict = field(default_factory=dict)  # Profile -> names of its sliders, filled by `steps_page`
 
-    @property
+    @functools.cached_property
     def runs(self):
         "Executed appendices."
         return appendices(self.files)
 
-    @property
+    @functools.cached_property
     def profiles(self):
         "Profiles of the executed appendices first, then the others."
         names = [Path(f).stem for f in sorted(self.files) if re.fullmatch(r"nbs/profiles/[\w-]+\.toml", f)]
         ran = {Path(f).parts[1] for f in self.runs}
         return sorted(names, key=lambda name: (name not in ran, name))
 
-    @property
+    @functools.cached_property
     def elsewhere(self):
         "Path in the repository -> page that stands for it."
         out = {f"nbs/profiles/{name}.toml": f"nbs/profiles/{name}.md" for name in self.profiles}
         out |= {f"nbs/appendix/{Path(f).name}": f for f in reversed(self.runs)}
         return out | {"README.md": "nbs/index.ipynb"}
 
-    @property
+    @functools.cached_property
     def notebooks(self):
         "Notebooks of the library that have a page."
         return [f for f in sorted(self.files) if re.fullmatch(r"nbs/.+\.ipynb", f) and f not in self.elsewhere]
 
-    @property
+    @functools.cached_property
     def pages(self):
         "Everything that has a page."
         texts = {f for f in TEXTS if f in self.files}
         return {*self.notebooks, *self.runs, *texts, *self.elsewhere.values()}
 
-    @property
+    @functools.cached_property
     def modules(self):
         "Module below embryo -> its notebook."
         parts = lambda f: [re.sub(r"^\d+_", "", p) for p in Path(f).with_suffix("").parts[1:]]
@@ -157,8 +161,9 @@ def notebook_page(
     ran = page in book.runs
     raw = read_json(book.root / page)
     shown = page_cells(raw["cells"], folded=ran)
+    steps = book.steps.get(Path(page).parts[1], ())
     title_of(raw["cells"], page)
-    cells = with_captions(shown, page, book.root, book.modules) if ran else [cell for cell, _ in shown]
+    cells = with_captions(shown, page, book.root, book.modules, steps) if ran else [cell for cell, _ in shown]
     cells = [dict(c, source=with_links(book, c["source"], page)) if c["cell_type"] == "markdown" else c for c in cells]
     if ran:
         book.wanted.add(page)
@@ -206,9 +211,12 @@ def steps_page(
     if not (folder / "rows.csv").is_file():
         return ""
     kept = folder / "maps.parquet"
-    made = sliders(read_rows(folder / "rows.csv"), pd.read_parquet(kept) if kept.is_file() else None)
+    about = tomllib.loads((book.root / f"nbs/profiles/{profile}.toml").read_text()).get("caption", "")
+    maps = pd.read_parquet(kept) if kept.is_file() else None
+    made = sliders(read_rows(folder / "rows.csv"), maps, sentence(about))
     if not made:
         return ""
+    book.steps[profile] = [re.search(r'id="(\w+)"', text)[1] for text in made.values()]
     page = f"steps/{profile}.md"
     rows = f"papermill_runs/{profile}/rows.csv"
     book.wanted.add(rows)
@@ -236,19 +244,20 @@ below are the library, in the order of reading.
 def first_page(
     book: Book,
     house: list,  # From `floors`
-    steps: list,  # Profiles that have sliders
 ) -> str:  # Markdown
     "The first page, and the contents of the book."
     entry = lambda f: os.path.splitext(f)[0]
     papers = [f"papers/{p}" for p in PAPERS]
     listed = lambda pages: " and ".join(f"[{text}]({to})" for text, to in pages)
-    ours = [(f"{place_name(Path(f))} ({Path(f).parts[1]})", f) for f in book.runs]
+    title = lambda f: title_of(read_json(book.root / f)["cells"], f).partition(":")[0]
+    ours = [(f"{title(f)} ({Path(f).parts[1]})", f) for f in book.runs]
+    steps = list(book.steps)
     turn = f"[Step by step](steps/{steps[0]}.md) turns checkpoints by a slider." if steps else ""
     beside = listed((f"{p.upper()} beside ours", f"papers/{p}.md") for p in PAPERS)
     text = FIRST.format(papers=beside, appendices=listed(ours), steps=turn)
     parts = {
-        "What was found": [*papers, *map(entry, book.runs), *[f"steps/{p}" for p in steps]],
-        "The library": ["nbs/index", "nbs/desk", *[f"nbs/{p.path.name}/{CONTENTS}" for p in house]],
+        "What was found": [*papers, *[f"{text} <{entry(f)}>" for text, f in ours], *[f"steps/{p}" for p in steps]],
+        "The library": ["The front page <nbs/index>", "nbs/desk", *[f"nbs/{p.path.name}/{CONTENTS}" for p in house]],
         "The project": [f"nbs/profiles/{CONTENTS}", *[entry(f) for f in TEXTS if f in book.files], "cite"],
     }
     trees = [toctree(pages, caption=name, maxdepth=1) for name, pages in parts.items()]
@@ -268,6 +277,7 @@ myst_update_mathjax = False
 myst_heading_anchors = 3
 html_theme = "sphinx_book_theme"
 html_title = "embryo"
+html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
 html_js_files = [("steps.js", {"defer": "defer"})]
@@ -278,7 +288,8 @@ html_theme_options = {
     "use_download_button": False,
     "use_fullscreen_button": False,
     "home_page_in_toc": True,
-    "show_navbar_depth": 1,
+    "navbar_persistent": [],
+    "collapse_navigation": True,
     "show_toc_level": 2,
 }
 suppress_warnings = ["myst.header", "misc.highlighting_failure", "mystnb.lexer"]
@@ -287,8 +298,11 @@ suppress_warnings = ["myst.header", "misc.highlighting_failure", "mystnb.lexer"]
 STYLE = """/* what is wide scrolls, and does not widen the page */
 .cell_output, .bd-article .text_html, div.math, .pst-scrollable-table-container { overflow-x: auto; }
 .bd-article table.dataframe { font-size: .85em; }
-.bd-article table td, .bd-article table th { overflow-wrap: normal; }
-.bd-article :not(pre) > code { overflow-wrap: anywhere; }
+.bd-article table.dataframe :is(td, th) { padding: .15rem .45rem; }
+.bd-page-width { max-width: 110rem; }
+.bd-main .bd-content .bd-article-container { max-width: 70rem; }
+.bd-header { display: none; }
+.bd-article code .pre { white-space: normal; overflow-wrap: anywhere; }
 /* what goes into the library */
 .cell.tag_export > .cell_input { border-left: 3px solid var(--pst-color-primary); }
 .cell-number { font-size: .8rem; color: var(--pst-color-text-muted); }
@@ -296,12 +310,11 @@ STYLE = """/* what is wide scrolls, and does not widen the page */
 .evidence { border-left: 3px solid var(--pst-color-border); }
 .evidence p { margin: .2rem 0; overflow-wrap: anywhere; }
 /* a paper and ours */
-.beside { display: grid; grid-template-columns: 1fr 2fr; gap: 1rem; border-top: 1px solid var(--pst-color-border); }
-.beside h3 { margin-top: .6rem; }
+.beside { display: grid; grid-template-columns: 1fr 3fr; gap: 1rem; }
+.beside .paper p:first-child { color: var(--pst-color-text-muted); margin-bottom: .2rem; }
 .beside ul { list-style: none; padding: 0; display: grid; gap: 1rem; }
 .beside ul { grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); }
 .beside img { display: block; width: 100%; height: 9rem; object-fit: contain; background: white; margin-bottom: .3rem; }
-.beside .printed { color: var(--pst-color-text-muted); font-size: .9rem; }
 @media (max-width: 720px) { .beside { grid-template-columns: 1fr; } }
 /* figures in steps */
 figure.steps { margin: 1rem 0 2rem; width: 100%; text-align: left; }
@@ -312,13 +325,15 @@ figure.steps svg .axis, figure.steps svg .error { stroke: currentColor; stroke-w
 figure.steps svg .bar { fill: var(--pst-color-primary); opacity: .55; }
 figure.steps svg .curve { stroke: var(--pst-color-primary); stroke-width: 2.5; fill: none; }
 figure.steps svg .faint { stroke: currentColor; opacity: .3; stroke-width: 2.5; fill: none; }
-figure.steps .panel { flex: 1 1 9rem; max-width: 16rem; }
+figure.steps .frame:has(.panel) { display: grid; grid-template-columns: repeat(3, minmax(0, 16rem)); }
+figure.steps .frame[hidden]:has(.panel) { display: none; }
 figure.steps .panel p { margin: .2rem 0; font-size: .85rem; }
 figure.steps img.map { width: 100%; image-rendering: pixelated; padding: 0; }
 figure.steps .control { display: flex; flex-wrap: wrap; align-items: center; gap: .8rem; margin: .6rem 0; }
 figure.steps input { flex: 1 1 10rem; min-height: 2.75rem; max-width: 34rem; accent-color: var(--pst-color-primary); }
 figure.steps output { min-width: 4rem; font-variant-numeric: tabular-nums; }
-figure.steps figcaption { font-size: .9rem; }
+figure.steps figcaption { font-size: .9rem; font-weight: 400; text-align: left; color: var(--pst-color-text-base); }
+@media (max-width: 500px) { figure.steps label { flex: 1 0 100%; } }
 """
 
 # %% ../../nbs/7_book/07_site.ipynb #66bf4e86
@@ -374,7 +389,9 @@ def sources(
     house = [only_pages(p, book) for p in floors(book.root / "nbs")]
     house = [p for p in house if p.rooms]
     said = floor_said(book.root / "nbs/index.ipynb")
-    out = {f: notebook_page(book, f) for f in [*book.runs, *book.notebooks]}
+    steps = {p: steps_page(book, p) for p in book.profiles}
+    out = {f"steps/{p}.md": text for p, text in steps.items() if text}
+    out |= {f: notebook_page(book, f) for f in [*book.runs, *book.notebooks]}
     out |= {f: with_links(book, (book.root / f).read_text(), f) for f in TEXTS if f in book.files}
     for p in house:
         out |= place_pages(p, said_of(p, said), book.root)
@@ -385,10 +402,8 @@ def sources(
     out[f"nbs/profiles/{CONTENTS}.md"] = f"# Profiles\n\n{text}\n\n{toctree(book.profiles, maxdepth=1)}"
     at = {name: f"{os.path.splitext(f)[0]}.html" for f in book.runs for name in captions_in(out[f])}
     out |= {f"papers/{p}.md": paper_page(p, at, book.root, book.modules, f"papers/{p}.html") for p in PAPERS}
-    steps = {p: steps_page(book, p) for p in book.profiles}
-    out |= {f"steps/{p}.md": text for p, text in steps.items() if text}
     out["cite.md"] = cite_page(book)
-    out["index.md"] = first_page(book, house, [p for p, text in steps.items() if text])
+    out["index.md"] = first_page(book, house)
     return out | {"conf.py": CONF, "_static/book.css": STYLE, "_static/steps.js": SCRIPT}
 
 # %% ../../nbs/7_book/07_site.ipynb #4dc63317
@@ -412,7 +427,7 @@ def lay_out(
     "Let Sphinx make pages."
     if importlib.util.find_spec("myst_nb") is None:
         raise EmbryoError("embryo_book: Sphinx is not installed; `make book` installs it, or pip install -e '.[book]'")
-    asked = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", str(jobs), "-b", "html"]
+    asked = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", str(jobs or "auto"), "-b", "html"]
     asked += ["-d", str(out / "doctrees"), str(out / "source"), str(out / "html")]
     done = subprocess.run(asked, capture_output=True, text=True)
     if done.returncode:
@@ -422,7 +437,7 @@ def lay_out(
 @command
 def embryo_book(
     out: str = "_book",  # Folder of the book; the site is in its `html`
-    jobs: int = 1,  # Processes of Sphinx
+    jobs: int = 0,  # Processes of Sphinx; 0 = one for each CPU core
 ):
     "Make the book, a static site, from the notebooks and the executed appendices that are there."
     began = time.time()
