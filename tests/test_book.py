@@ -245,6 +245,7 @@ def served(html):
 def browser(html, tmp_path_factory):
     if chromium.FOUND is None:
         pytest.skip("there is no Chromium here; Debian has it as the package chromium")
+    pytest.importorskip("websocket", reason="websocket-client, which comes with JupyterLab, is not installed")
     b = chromium.Browser(tmp_path_factory.mktemp("chromium"))
     yield b
     b.close()
@@ -350,6 +351,14 @@ def test_search_finds(browser, served):
     check_clean(browser, served)
     browser.open(served + "search.html?q=xyzzyplugh")
     browser.wait("/did not match any documents/.test(document.body.textContent)")
+
+
+def test_search_finds_on_a_disk(browser, html):
+    "The site is read as files, too: no error, and the same pages found."
+    browser.open(f"{(html / 'search.html').as_uri()}?q=Kannada")
+    browser.wait("/Search finished/.test(document.querySelector('#search-results').textContent)")
+    assert browser.run("document.querySelectorAll('#search-results li').length") > 3
+    check_clean(browser, html.as_uri())
 
 
 def test_folded_code_opens(browser, served):

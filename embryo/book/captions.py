@@ -89,7 +89,7 @@ def first_sentence(
     caption: str,
 ) -> str:
     "What a caption begins with."
-    return re.split(r"(?<=[\w)]{2}\.) (?=[A-Z])", caption)[0]
+    return re.split(r"(?<=[\w)]{2}\.) (?=[A-Z])|(?<=\.) (?=\[embryo)", caption)[0]
 
 # %% ../../nbs/7_book/03_captions.ipynb #8fa931d4
 def made_in(

@@ -116,4 +116,5 @@ def place_page(
 ) -> str:  # Markdown
     "The page of a floor or a wing."
     entry = lambda r: f"{r.path.name}/{CONTENTS}" if isinstance(r, Place) else r.stem
-    return "\n\n".join(filter(None, [f"# {place.name}", text, toctree(list(map(entry, place.rooms)), maxdepth=2)]))
+    listed = toctree(list(map(entry, place.rooms)), maxdepth=2, titlesonly="")
+    return "\n\n".join(filter(None, [f"# {place.name}", text, listed]))

@@ -181,7 +181,8 @@ def sliders(
     "The figures in steps that a profile has rows for."
     r = rows[(rows["family"] == family) & (rows["l1"] == l1)]
     seeds = r["seed"].nunique()
-    said = f"{FAMILY.get(family, family)} on {l1}, {seeds} seed{'s' * (seeds != 1)}. {html.escape(about)}".strip()
+    said = f"{FAMILY.get(family, family)} on {l1.capitalize()}, {seeds} seed{'s' * (seeds != 1)}."
+    said = f"{said} {html.escape(about)}".strip()
     found = {"words": word_frames(r), "probes": probe_frames(r, family)}
     if maps is not None:
         found["maps"] = map_frames(maps[maps["series"].str.startswith(f"{family}-{l1}-")])

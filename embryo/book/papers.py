@@ -156,7 +156,7 @@ def section_row(
     "A section of the paper, and ours beside it."
     names = section.figures.split()
     printed = ", ".join(filter(None, map(printed_name, names)))
-    found = [ours(name, at, root, modules, page) for name in names]
+    found = sorted((ours(name, at, root, modules, page) for name in names), key=lambda li: "<img" not in li)
     shown = f"<ul>{''.join(found)}</ul>" if any(found) else "<p>Not drawn in a committed run.</p>"
     paper = f"<p>The paper prints</p><p>{printed or 'nothing'}</p>"
     beside = f'<div class="beside"><div class="paper">{paper}</div><div class="ours">{shown}</div></div>'
