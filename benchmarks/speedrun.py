@@ -73,7 +73,7 @@ SCORED = PretrainConfig(batch=32, length=32, heldout_batches=60, bf16=False)  # 
 OPEN = replace(SCORED, steps=16_000, lr=1e-3, warmup=500)  # profile open, [pretrain.roberta-english], on 16M tokens
 RECIPE = replace(  # profile plateau (LOG.md), on more tokens
     SCORED,
-    steps=40_000,
+    steps=50_000,
     lr=2e-3,
     warmup=500,
     mask_rate=0.3,

@@ -81,11 +81,11 @@ class Progress:
                 print(f"[{len(now['done'])} of {len(self.nodes)}] {n.name}; {state}", flush=True)
             self.ended.add(n.name)
 
-    def say(self, line: str):
-        "Show what a node has to say; that it ended is shown by the counts."
+    def say(self, line: str, to=None):
+        "Show what a node has to say, on stdout or stderr; that it ended is shown by the counts."
         name = line.split(" (")[0]
         if name not in {n.name for n in self.nodes} and line:
-            tqdm.write(line)
+            tqdm.write(line, file=to or sys.stdout)
 
     def close(self):
         "Leave the last state on the screen."
@@ -94,29 +94,33 @@ class Progress:
 
 # %% ../../nbs/6_batch/06_progress.ipynb #689aa359
 def follow(
-    process,  # The engine; its stdout is a pipe
+    process,  # The engine; its stdout and stderr are pipes
     progress: Progress,  # What to show it with
     every: float = 1.0,  # Seconds between two looks
 ) -> int:  # The engine's exit code
     "Show progress until the engine has ended."
     lines = queue.SimpleQueue()
 
-    def read():
-        for line in process.stdout:
-            lines.put(line.rstrip("\n"))
-        lines.put(None)
+    def read(pipe, to):
+        for line in pipe:
+            lines.put((line.rstrip("\n"), to))
+        lines.put((None, to))
 
-    threading.Thread(target=read, daemon=True).start()
+    pipes = {sys.stdout: process.stdout, sys.stderr: process.stderr}
+    for to, pipe in pipes.items():
+        threading.Thread(target=read, args=(pipe, to), daemon=True).start()
     try:
-        while True:
+        while pipes:
             try:
-                line = lines.get(timeout=every)
+                line, to = lines.get(timeout=every)
             except queue.Empty:
                 progress.refresh()
                 continue
             if line is None:
-                return process.wait()
-            progress.say(line)
-            progress.refresh()
+                del pipes[to]
+            else:
+                progress.say(line, to)
+                progress.refresh()
+        return process.wait()
     finally:
         progress.close()

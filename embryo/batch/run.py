@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['locked', 'kernel', 'engine_options', 'failed', 'execute', 'keep_notebook', 'weights_made', 'weights_used',
-           'write_run', 'run_node', 'batch_environment', 'engine_command', 'deaf', 'end_all', 'wait_for', 'run_plan',
-           'run_one']
+           'write_run', 'run_node', 'batch_environment', 'engine_command', 'deaf', 'wait_for', 'run_plan', 'run_one']
 
 # %% ../../nbs/6_batch/07_run.ipynb #c002
 import fcntl
@@ -24,7 +23,7 @@ from .templates import check_parameters, template_path
 from .worker import register_engine, worker
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import atomic, disk_errors, read_json, sweep, write_json
-from ..ground.machine import provenance
+from ..ground.machine import end_tree, provenance
 from ..ground.profiles import repo_root
 from ..ground.seeds import digest, sha256
 
@@ -216,25 +215,9 @@ def deaf():
     "In a process that begins: ignore Ctrl-C."
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-
-def end_all(
-    engine,  # Snakemake's process
-):
-    "End the engine and its jobs, if they still run."
-    import psutil
-
-    if engine.poll() is not None:
-        return
-    for p in [*psutil.Process(engine.pid).children(recursive=True), engine]:
-        p.terminate()
-    try:
-        engine.wait(20)
-    except subprocess.TimeoutExpired:
-        engine.kill()
-
 # %% ../../nbs/6_batch/07_run.ipynb #c032
 def wait_for(
-    engine,  # Snakemake's process; its stdout is a pipe
+    engine,  # Snakemake's process; its stdout and stderr are pipes
     progress: Progress,
 ) -> int:  # Its exit code
     "Show progress, and end all jobs if this process is asked to stop."
@@ -246,7 +229,7 @@ def wait_for(
     try:
         return follow(engine, progress)
     finally:
-        end_all(engine)
+        end_tree(engine)
         for s, handler in old.items():
             signal.signal(s, handler)
 
@@ -273,7 +256,7 @@ def run_plan(
         if not any("--executor" in o for o in options):
             socket_path = stack.enter_context(worker(env=env, **inherited))
         command = engine_command(plan, cores, keep_going, options)
-        heard = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        heard = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         engine = subprocess.Popen(command, env=env | dict(EMBRYO_WORKER=str(socket_path)), **heard, **inherited)
         return wait_for(engine, Progress(plan.todo(), cores or os.cpu_count()))
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHOSE', 'KNOWN', 'NOT_RUN', 'SHOWN_SIGNS', 'Clinic', 'look_at_plateau', 'levers', 'lever_table', 'confirmed',
-           'compared', 'signs', 'first_movers', 'forecasts']
+           'compared', 'every_size', 'signs', 'first_movers', 'forecasts']
 
 # %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #223abb49
 from dataclasses import dataclass, field
@@ -219,6 +219,20 @@ def compared(rows, clinic):
         for _, e in table.iterrows()
     )
     return _captioned(table, text, clinic), view
+
+# %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #f9fb776a
+@figure("x_plateau_table3", title="Confirmed, every size", text=_caption)
+def every_size(rows, clinic):
+    "What every confirmed setting needs, at every size: numbers and layout."
+    if clinic.confirming.empty:
+        return NOT_RUN, NOT_RUN
+    table = by_setting(clinic.confirming).sort_values(["size", "budget"], kind="stable", ignore_index=True)
+    text = (
+        f"Settings on seeds that chose nothing, by size (layers x width): tokens and CPU seconds until {BELOW:g} nats"
+        " below the plateau, nursery included, and the loss at the end; reached: seeds that came so low; 95% over seeds"
+        " where there are several."
+    )
+    return _captioned(table, text, clinic), _shown(table)
 
 # %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #30b59b6d
 SHOWN_SIGNS = 4  # settings whose signs are drawn: those with the most runs that left (ours)
