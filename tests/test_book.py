@@ -1,5 +1,5 @@
-"""The book: contents, captions and sliders without Sphinx; the whole site where Sphinx is; and the site in a browser where
-Chromium is.
+"""The book: contents, captions and sliders without Sphinx; the whole site where Sphinx is; and the site in a browser
+where Chromium is.
 
 `EMBRYO_BOOK=_book/html pytest tests/test_book.py` looks at a site that has been built, instead of building one."""
 
@@ -87,11 +87,15 @@ def test_code_of_an_appendix_is_folded_and_that_of_the_library_is_not(written):
     tags = lambda page: [
         t for c in json.loads(written[page])["cells"] if c["cell_type"] == "code" for t in c["metadata"]["tags"]
     ]
-    assert {"hide-input"} <= set(tags("papermill_runs/open/appendix/p1_embryology.ipynb")) <= {
-        "hide-input",
-        "hide-cell",
-        "remove-input",
-    }
+    assert (
+        {"hide-input"}
+        <= set(tags("papermill_runs/open/appendix/p1_embryology.ipynb"))
+        <= {
+            "hide-input",
+            "hide-cell",
+            "remove-input",
+        }
+    )
     library = tags("nbs/1_corpora/01_laws.ipynb")
     assert "export" in library and "hide-input" not in library
 
