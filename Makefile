@@ -64,7 +64,7 @@ readme: setup
 	$(BIN)/python -m nbconvert --to markdown --log-level ERROR --stdout nbs/index.ipynb | sed 's#](\.\./#](#g' > README.md
 
 clean:
-	rm -rf papermill_runs/micro figures/micro
+	rm -rf papermill_runs/micro figures/micro _book
 
 # make audit-pins                                 every pin beside what is installed; known vulnerabilities where pip-audit and a network are
 # make check-style                                the same without mending, as CI does

@@ -3,6 +3,7 @@ where Chromium is.
 
 `EMBRYO_BOOK=_book/html pytest tests/test_book.py` looks at a site that has been built, instead of building one."""
 
+import csv
 import functools
 import http.server
 import importlib.util
@@ -116,6 +117,31 @@ def test_no_page_asks_another_host(written):
         assert not asks.search(text), (path, asks.search(text)[0])
 
 
+def test_the_first_page_says_which_claims_hold(written):
+    "Each of the 22 sentences with the verdict of the committed ledgers, and a link to what shows it."
+    verdicts = {}
+    for paper in ("p1", "p2"):
+        with open(ROOT / f"figures/open/{paper}_claims.csv", newline="") as f:
+            verdicts |= {int(r["number"]): r["verdict"] for r in csv.DictReader(f) if r["mode"] == "corrected"}
+    shown = re.findall(r'<b class="verdict \w+">([^<]+)</b> (\d+)\. [^<]+<a href="([^"]+)"', written["index.md"])
+    assert {int(n): v.removesuffix(" (this model)") for v, n, _ in shown} == verdicts and len(verdicts) == 22
+    for page in ("papers/p1.md", "papers/p2.md"):
+        beside = re.findall(r'<b class="verdict \w+">([^<]+)</b> (\d+)\.', written[page])
+        assert beside and set(beside) <= {(v, n) for v, n, _ in shown}
+    for paper in ("P1", "P2"):
+        assert f"({paper}) beside ours" in written["index.md"]
+
+
+def test_no_table_with_a_caption_is_cut_off(written):
+    "What a notebook shortens by three dots stands here in full."
+    for page in [p for p in written if p.startswith("papermill_runs/")]:
+        cells = json.loads(written[page])["cells"]
+        for cell, below in zip(cells, cells[1:]):
+            if 'class="evidence"' in "".join(below["source"]):
+                shown = "".join("".join(o.get("data", {}).get("text/html", "")) for o in cell.get("outputs", ()))
+                assert not re.search(r"\.\.\.</t[dh]>", shown), (page, below["source"][:60])
+
+
 def test_the_sliders_are_valid(written):
     page = written["steps/open.md"]
     figures = re.findall(r'<figure class="steps".*?</figure>', page, re.S)
@@ -213,6 +239,29 @@ def test_all_links_lead_somewhere(html, pages):
             elif part and target in pages and part not in pages[target].ids:
                 broken.append(f"{page}: {link}, no such place")
     assert not broken, broken[:20]
+
+
+def test_every_page_has_one_title(html, pages):
+    "One heading of the first order in the text, and the same words as the name of the window."
+    for page in set(pages) - {"genindex.html", "search.html"}:
+        text = (html / page).read_text()
+        if page.startswith("_static/"):
+            continue
+        heads = re.findall(r"<h1>(.+?)<a", text.partition("<article")[2], re.S)
+        assert len(heads) == 1, page
+        name = re.search(r"<title>(.+?) &#8212; embryo</title>|<title>(.+?)</title>", text, re.S)
+        assert (name[1] or name[2]).strip(), page
+
+
+def test_no_page_is_heavy(html, pages):
+    "A page with its own pictures and files (what all pages share is fetched once): less than 5 MB."
+    for page, read in pages.items():
+        here = [
+            os.path.normpath(os.path.join(os.path.dirname(page), unquote(x.partition("?")[0]))) for x in read.fetched
+        ]
+        own = {f for f in here if (html / f).is_file() and not f.startswith("_static/") and f != "searchindex.js"}
+        size = sum((html / f).stat().st_size for f in own | {page})
+        assert size < 5e6, f"{page}: {size / 1e6:.1f} MB"
 
 
 def test_every_picture_has_words(pages):
