@@ -307,7 +307,7 @@ html_theme = "sphinx_book_theme"
 html_title = "embryo"
 html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
-html_favicon = "_static/embryo.svg"
+html_favicon = "_static/icon.svg"
 html_css_files = ["book.css"]
 html_js_files = [("steps.js", {"defer": "defer"}), ("search.js", {"defer": "defer"})]
 html_copy_source = False
@@ -450,7 +450,7 @@ def sources(
     out["cite.md"] = cite_page(book)
     out["index.md"] = first_page(book, house, at)
     out |= {"_static/book.css": STYLE, "_static/steps.js": SCRIPT, "_static/search.js": SEARCH}
-    out["_static/embryo.svg"] = ICON
+    out["_static/icon.svg"] = ICON
     return out | {"conf.py": CONF}
 
 # %% ../../nbs/7_book/07_site.ipynb #4dc63317
@@ -477,12 +477,12 @@ def lay_out(
 ):
     "Let Sphinx make pages."
     if importlib.util.find_spec("myst_nb") is None:
-        raise EmbryoError("embryo_book: Sphinx is not installed; `make book` installs it, or pip install -e '.[book]'")
+        raise EmbryoError("Sphinx is not installed; `make book` installs it, or pip install -e '.[book]'")
     asked = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", str(jobs or "auto"), "-b", "html"]
     asked += ["-d", str(out / "doctrees"), str(out / "source"), str(out / "html")]
     done = subprocess.run(asked, capture_output=True, text=True)
     if done.returncode:
-        raise EmbryoError(f"embryo_book: Sphinx complains:\n{done.stderr[-3000:].strip()}")
+        raise EmbryoError(f"Sphinx complains:\n{done.stderr[-3000:].strip()}")
 
 
 @command
