@@ -375,6 +375,15 @@ def test_the_slider_turns_the_figure_by_keyboard(browser, served, name):
     check_clean(browser, served)
 
 
+@pytest.mark.parametrize("width", [400, 1600])
+def test_panels_of_a_frame_are_of_one_size(browser, served, width):
+    browser.open(served + "steps/open.html", width)
+    for name in ("words", "probes", "maps"):
+        shown = f"[...document.querySelectorAll('#{name} .frame:not([hidden]) :is(svg, img)')]"
+        widths = browser.run(f"{shown}.map(p => Math.round(p.getBoundingClientRect().width))")
+        assert len(widths) > 1 and len(set(widths)) == 1, (name, widths)
+
+
 def test_the_slider_turns_the_figure_by_touch(browser, served):
     browser.open(served + "steps/open.html", 400, 900)
     place = """(() => { const i = document.querySelector('#words-step'); i.scrollIntoView({block: 'center'});

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['TEXTS', 'CODE', 'LINK', 'FIRST', 'CONF', 'SEARCH', 'ICON', 'STYLE', 'held_files', 'appendices', 'Book', 'relative',
            'link_of', 'with_links', 'notebook_page', 'of_profile', 'profile_page', 'cite_page', 'steps_page',
-           'held_claims', 'run_titles', 'first_page', 'put_all', 'place_pages', 'only_pages', 'captions_in', 'sources',
-           'copy_wanted', 'lay_out', 'embryo_book']
+           'held_claims', 'run_titles', 'listed', 'first_page', 'put_all', 'place_pages', 'only_pages', 'captions_in',
+           'sources', 'copy_wanted', 'lay_out', 'embryo_book']
 
 # %% ../../nbs/7_book/07_site.ipynb #16d9af3d
 import functools
@@ -267,6 +267,14 @@ def run_titles(
     return [(title(f) + of(f), f) for f in book.runs]
 
 
+def listed(
+    pages: list,  # Of (text, where it leads)
+) -> str:  # Markdown
+    "Links in a sentence: one, two and three."
+    *links, last = [f"[{text}]({to})" for text, to in pages]
+    return " and ".join(filter(None, [", ".join(links), last]))
+
+
 def first_page(
     book: Book,
     house: list,  # From `floors`
@@ -275,11 +283,10 @@ def first_page(
     "The first page, and the contents of the book."
     entry = lambda f: os.path.splitext(f)[0]
     papers = [f"papers/{p}" for p in PAPERS]
-    listed = lambda pages: " and ".join(f"[{text}]({to})" for text, to in pages)
     ours = run_titles(book)
     steps = list(book.steps)
     turn = f"[Step by step](steps/{steps[0]}.md) turns checkpoints by a slider." if steps else ""
-    beside = listed((BESIDE[p], f"papers/{p}.md") for p in PAPERS)
+    beside = listed([(BESIDE[p], f"papers/{p}.md") for p in PAPERS])
     text = FIRST.format(papers=beside, appendices=listed(ours), steps=turn)
     parts = {
         "What was found": [*papers, *[f"{text} <{entry(f)}>" for text, f in ours], *[f"steps/{p}" for p in steps]],
@@ -363,15 +370,15 @@ ul.claims p + p { font-size: .85rem; color: var(--pst-color-text-muted); }
 @media (max-width: 720px) { .beside { grid-template-columns: 1fr; } }
 /* figures in steps */
 figure.steps { margin: 1rem 0 2rem; width: 100%; text-align: left; }
-figure.steps .frame { display: flex; flex-wrap: wrap; gap: 1rem; }
+figure.steps .frame { display: grid; gap: 1rem; }
+figure.steps .frame { grid-template-columns: repeat(auto-fit, minmax(min(100%, 18rem), 1fr)); }
 figure.steps .frame[hidden], figure.steps .control[hidden] { display: none; }
-figure.steps svg { flex: 1 1 18rem; max-width: 30rem; fill: currentColor; }
+figure.steps svg { width: 100%; max-width: 30rem; fill: currentColor; }
 figure.steps svg .axis, figure.steps svg .error { stroke: currentColor; stroke-width: 1; fill: none; }
 figure.steps svg .bar { fill: var(--pst-color-primary); opacity: .55; }
 figure.steps svg .curve { stroke: var(--pst-color-primary); stroke-width: 2.5; fill: none; }
 figure.steps svg .faint { stroke: currentColor; opacity: .3; stroke-width: 2.5; fill: none; }
-figure.steps .frame:has(.panel) { display: grid; grid-template-columns: repeat(3, minmax(0, 16rem)); }
-figure.steps .frame[hidden]:has(.panel) { display: none; }
+figure.steps .frame:has(.panel) { grid-template-columns: repeat(3, minmax(0, 16rem)); }
 figure.steps .panel p { margin: .2rem 0; font-size: .85rem; }
 figure.steps img.map { width: 100%; image-rendering: pixelated; padding: 0; }
 figure.steps .control { display: flex; flex-wrap: wrap; align-items: center; gap: .8rem; margin: .6rem 0; }
