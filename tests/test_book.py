@@ -78,6 +78,23 @@ def test_every_committed_figure_has_a_caption_with_its_evidence(written):
             assert any(p.startswith("nbs/5_results/") for p in paths) or name == "p1_history"
 
 
+def test_every_declared_figure_is_known():
+    "The front desk imports all of the results floor; the book names its rooms."
+    code = "from embryo.book.captions import all_figures as a; b = set(a()); import embryo; print(set(embryo.figures()) - b)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert said.stdout.strip() == "set()", said.stdout + said.stderr
+
+
+def test_the_book_has_what_git_holds():
+    "Where there is git: of notebooks, profiles, figures and runs exactly the committed files."
+    asked = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("there is no git here")
+    mine = lambda files: {f for f in files if re.match(r"(nbs|figures|papermill_runs)/", f) and (ROOT / f).is_file()}
+    assert mine(held_files(ROOT)) == mine(done.stdout.splitlines())
+
+
 def test_names_in_code_are_held_against_files():
     known = {"p1_fig1a", "p1_fig11a", "x_new"}
     assert named("draw('p1_fig1a')\nshow(f\"x_{kind}\")", known) == ["p1_fig1a", "x_new"]

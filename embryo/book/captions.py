@@ -8,16 +8,24 @@ __all__ = ['TEXT', 'DRAWN_AS', 'SLIDERS', 'named', 'all_figures', 'kinds_of', 'd
            'split_results', 'markdown_cell', 'drawings', 'with_captions', 'with_tables', 'captioned']
 
 # %% ../../nbs/7_book/03_captions.ipynb #a018cb2e
-import functools
 import html
 import os
 import re
-from importlib import import_module
 from pathlib import Path
-from pkgutil import walk_packages
 
 from .pages import headings
+from ..results import curves  # noqa: F401 - whose figures are declared by that, as of all below
+from ..results.acquisition import drawings as of_acquisition  # noqa: F401
+from ..results.claims import ledger  # noqa: F401
 from ..results.figures import FIGURES
+from ..results.grown import minimal  # noqa: F401
+from ..results.nursery import appendix as of_nursery  # noqa: F401
+from ..results.p1 import attention, completions, knowledge, layers, losses, orders, tables, words  # noqa: F401
+from ..results.p1.tasks import drawings as of_tasks  # noqa: F401
+from ..results.p2 import appendix as of_p2  # noqa: F401
+from ..results.phases import drawings as of_phases  # noqa: F401
+from ..results.plateau import appendix as of_plateau  # noqa: F401
+from ..results.transfer import appendix as of_transfer  # noqa: F401
 
 # %% ../../nbs/7_book/03_captions.ipynb #84030f44
 TEXT = re.compile(r"""f?(["'])(\w(?:[\w{}]|-)*)\1""")
@@ -37,12 +45,8 @@ def named(
     return out
 
 # %% ../../nbs/7_book/03_captions.ipynb #df2a18b6
-@functools.cache
 def all_figures() -> dict:  # name -> Figure
     "Every figure and table that the library declares."
-    floor = import_module("embryo.results")
-    for room in walk_packages(floor.__path__, "embryo.results."):
-        import_module(room.name)
     return FIGURES
 
 # %% ../../nbs/7_book/03_captions.ipynb #779771a7
