@@ -80,7 +80,8 @@ def test_every_committed_figure_has_a_caption_with_its_evidence(written):
 
 def test_every_declared_figure_is_known():
     "The front desk imports all of the results floor; the book names its rooms."
-    code = "from embryo.book.captions import all_figures as a; b = set(a()); import embryo; print(set(embryo.figures()) - b)"
+    code = "from embryo.book.captions import all_figures; known = set(all_figures())\n"
+    code += "import embryo; print(set(embryo.figures()) - known)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert said.stdout.strip() == "set()", said.stdout + said.stderr
 
@@ -240,6 +241,18 @@ class Reader(HTMLParser):
 @pytest.fixture(scope="session")
 def pages(html):
     return {p.relative_to(html).as_posix(): Reader(p) for p in sorted(html.rglob("*.html"))}
+
+
+def test_a_complaint_of_sphinx_is_passed_on(tmp_path):
+    "A page that nobody lists, for instance."
+    from embryo.book import site
+    from embryo.ground.errors import EmbryoError
+
+    if importlib.util.find_spec("myst_nb") is None:
+        pytest.skip("Sphinx and myst-nb are not installed; `make book` installs them")
+    put_all(tmp_path / "source", {"conf.py": "", "index.rst": "Title\n=====\n", "lost.rst": "Lost\n====\n"})
+    with pytest.raises(EmbryoError, match="lost.rst"):
+        site.lay_out(tmp_path, 1)
 
 
 def test_all_links_lead_somewhere(html, pages):

@@ -49,9 +49,8 @@ def kept_runs(
     rules = root / ".gitignore"
     if not rules.is_file():
         return tuple(f"{run}/" for run in RUNS)
-    return tuple(
-        line[1:] for line in rules.read_text().splitlines() if line.startswith(tuple(f"!{run}/" for run in RUNS))
-    )
+    lines = rules.read_text().splitlines()
+    return tuple(line[1:] for line in lines if line.startswith("!") and line[1:].startswith(RUNS))
 
 
 def held_files(
