@@ -7,7 +7,6 @@ __all__ = ['listed_parts', 'said_limit', 'said_claim', 'told_at', 'tell']
 
 # %% ../../../nbs/5_results/13_claims/07_text.ipynb #ed7b352f
 import pandas as pd
-from IPython.display import Markdown
 
 from ...ground.errors import EmbryoError
 from .ledger import said_effect, said_verdict
@@ -65,6 +64,8 @@ def told_at(
 def tell(
     data: pd.DataFrame,  # From `ledger_data`
     figure: str,  # p1_fig1a
-) -> Markdown:
+):  # IPython's Markdown
     "`told_at`, for a notebook to show."
+    from IPython.display import Markdown
+
     return Markdown(told_at(data, figure))
