@@ -16,6 +16,7 @@ records, which nbs/5_results/08_plateau/04_race.ipynb shows.
 
 import argparse
 import os
+import platform
 import tempfile
 import time
 import warnings
@@ -151,6 +152,13 @@ def trainer(who, seed):
     return clock
 
 
+def processor():
+    "The CPU's name, where the system tells it."
+    told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    names = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 lines = []
 for seed in a.seeds:
     for who in a.who:
@@ -163,7 +171,7 @@ where = provenance()
 about = dict(
     date=date.today().isoformat(),
     revision=where["git"],
-    cpu=where.get("cpu", ""),
+    cpu=processor(),
     threads=a.threads,
     size=f"{a.layers}x{a.hidden}",
     target=a.target,

@@ -11,6 +11,7 @@ import pandas as pd
 from ...ground.errors import EmbryoError
 from .ledger import said_effect, said_verdict
 from .verdicts import CLAIMS, VERDICTS
+from ..figures import markdown_text
 
 # %% ../../../nbs/5_results/13_claims/07_text.ipynb #32d5fc94
 def listed_parts(
@@ -18,7 +19,7 @@ def listed_parts(
 ) -> str:  # Markdown
     "All effects of a claim as a list, the one that decides first."
     ordered = main.sort_values("decides", ascending=False, kind="stable")
-    return "\n".join(f"- {said_effect(x)}" for x in ordered.itertuples())
+    return "\n".join(f"- {markdown_text(said_effect(x))}" for x in ordered.itertuples())
 
 # %% ../../../nbs/5_results/13_claims/07_text.ipynb #e3908606
 def said_limit(
