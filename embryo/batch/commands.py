@@ -194,7 +194,8 @@ def embryo_pretrain(
     from embryo.pretraining.training.processes import lead, start_processes, started_together
 
     if processes != 1 and not started_together():
-        sys.exit(start_processes(processes))
+        code = start_processes(processes)
+        os._exit(code)  # why, they have said themselves
 
     def made():
         plan = Plan(profile, data)

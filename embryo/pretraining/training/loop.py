@@ -46,7 +46,7 @@ from embryo.pretraining.stages import (
     stage_label,
 )
 from .heldout import evaluating, heldout_loss
-from .processes import Processes, add_up, fingerprint, processes
+from .processes import Processes, add_up, fingerprint, leave, processes
 from .signs import early_signs, sign_data, where_it_stands
 
 # %% ../../../nbs/3_pretraining/04_training/03_loop.ipynb #51e424ae
@@ -379,13 +379,11 @@ def leave(self: Run, step: int, asked: int):
     "Keep the state and end, because of a signal."
     self.save_state(step)
     self.us.everyones("saved")
-    if self.us.leads:
-        print(
-            f"{self.out}: stopped at step {step} of {self.total}; start the same command again to go on from here",
-            file=sys.stderr,
-        )
+    if self.us.leads and self.us.may_speak():
+        says = f"{self.out}: stopped at step {step} of {self.total}; start the same command again to go on from here"
+        self.bar.write(says, file=sys.stderr)
     if asked == signal.SIGTERM:
-        raise SystemExit(143)
+        leave(143)
     raise KeyboardInterrupt
 
 
