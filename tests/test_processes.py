@@ -1,4 +1,4 @@
-"""Several processes that train one run: the run of one process but for rounding, written once, and whole whatever ends it.
+"""Several processes that train one run: that of one process but for rounding, written once, whole whatever ends it.
 
 Most processes here are forks of one that has everything imported, with the variables that torchrun would give them;
 torchrun itself, and the command that starts several, are tried at the end.
@@ -187,9 +187,10 @@ KINDS = {
 }
 
 
-def test_the_run_of_one_process(one, two):
+def test_the_run_of_one_process(where, one, two):
     assert close(one, two) and shas(one) != shas(two)
     assert files(one) == files(two)
+    assert (where / "two.log").read_text().count("0/10 [") == 1  # one bar
     assert [e.get("processes") for e in entries(two)] == [2, 2, 2]
     assert not any("processes" in e for e in entries(one))
 
@@ -282,39 +283,49 @@ def series(root):
     return root / "papermill_runs/tiny/series/roberta-english-s0"
 
 
+def embryo_pretrain(out, options):
+    "The command, in a fork."
+    os.environ["EMBRYO_OUT"] = str(out)
+    os.chdir(out)
+    crash.command("embryo_pretrain", *options)
+
+
 def test_commands(tiny, run, tmp_path):
-    """torchrun with one process makes the files and bytes of the plain command; embryo_pretrain --processes 2, one of
-    them killed, ends with one sentence; torchrun with two goes on to the end.
+    """One process that torchrun started makes the files and bytes of the plain command. Two, one of them killed, end
+    with one sentence, and torchrun goes on to the end.
     """
-    import psutil
-
     options = ["--family", "roberta", "--profile", str(tiny)]
-    command = [str(BIN / "embryo_pretrain"), *options]
-    env = dict(os.environ, EMBRYO_OUT=str(tmp_path), EMBRYO_DEVICE="cpu", OMP_NUM_THREADS="1")
-    heard = dict(env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def torchrun(n):
-        p = subprocess.run([str(BIN / "torchrun"), "--nproc-per-node", str(n), "--no-python", *command], **heard)
-        assert p.returncode == 0, p.stderr
-        return p.stdout
-
+    made = tmp_path / "papermill_runs/tiny/runs/pretrain/roberta-english-s0"
     assert run("embryo_pretrain", *options)[0] == 0
     plain = shas(series(tmp_path)), files(series(tmp_path))
     shutil.rmtree(series(tmp_path))
-    shutil.rmtree(tmp_path / "papermill_runs/tiny/runs/pretrain")
-    torchrun(1)
-    assert (shas(series(tmp_path)), files(series(tmp_path))) == plain
+    shutil.rmtree(made)
+    log = tmp_path / "log.txt"
+    started, _ = start(1, tmp_path, f=embryo_pretrain, log=log, options=options)
+    assert codes(started) == [0] and (shas(series(tmp_path)), files(series(tmp_path))) == plain
 
-    tiny.write_text(tiny.read_text().replace("steps = 6", "steps = 60"))
-    p = subprocess.Popen([*command, "--processes", "2"], **heard)
+    tiny.write_text(tiny.read_text().replace("steps = 6", "steps = 30"))
+    log.unlink()
+    started, _ = start(2, tmp_path, f=embryo_pretrain, log=log, options=options)
     while not list((series(tmp_path) / "state").glob("step1*")):
-        assert p.poll() is None, p.stderr.read()
-        time.sleep(0.02)
-    children = psutil.Process(p.pid).children()
-    next(c for c in children if c.environ().get("RANK") == "1").kill()
-    _, said = p.communicate(timeout=60)
-    assert p.returncode == 1 and said.count(AGAIN) == 1 and "Traceback" not in said, said
-    assert not any(c.is_running() for c in children)
-    rows = tmp_path / "papermill_runs/tiny/runs/pretrain/roberta-english-s0/rows.parquet"
-    assert torchrun(2).splitlines() == ["pretrain/roberta-english-s0", str(rows)]
-    assert [e.get("processes") for e in entries(series(tmp_path))] == [2] * 21
+        assert started[0].is_alive(), log.read_text()
+        time.sleep(0.01)
+    started[1].kill()
+    assert codes(started) == [1, -signal.SIGKILL]
+    said = log.read_text()
+    assert said.count(AGAIN) == 1 and "Traceback" not in said and not (made / "failed.ipynb").exists(), said
+
+    command = [str(BIN / "torchrun"), "--nproc-per-node", "2", "--no-python", str(BIN / "embryo_pretrain"), *options]
+    env = dict(os.environ, EMBRYO_OUT=str(tmp_path), EMBRYO_DEVICE="cpu", OMP_NUM_THREADS="1")
+    p = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert p.returncode == 0, p.stderr
+    assert p.stdout.splitlines() == ["pretrain/roberta-english-s0", str(made / "rows.parquet")]
+    assert [e.get("processes") for e in entries(series(tmp_path))] == [2] * 11
+
+
+def test_processes_of_a_command(run, tmp_path):
+    "embryo_pretrain --processes 2 starts two, leaves the word to one of them, and ends with its code."
+    code, _, said = run("embryo_pretrain", "--processes", 2, "--profile", tmp_path / "no.toml", EMBRYO_DEVICE="cpu")
+    assert code == 2 and said.count("\n") == 1 and said.startswith("embryo_pretrain: ") and "no.toml" in said, said
+    code, _, said = run("embryo_pretrain", "--processes", -1)
+    assert code == 2 and "processes is -1; expected a whole number from 1" in said, said

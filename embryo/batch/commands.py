@@ -188,7 +188,9 @@ def embryo_pretrain(
     seed: int = 0,  # Initialisation, order of the data, masks, dropout
     profile: str = "micro",  # Profile with sizes and schedule
     data: str = "",  # Data folder (for profiles that read one)
-    processes: int = 1,  # Processes that share every batch, one for each GPU (or CPU core); as under torchrun
+    # Processes that share every batch, one for each GPU or CPU core; the same as
+    # torchrun --nproc-per-node N --no-python embryo_pretrain ...
+    processes: int = 1,
 ):
     "Pretrain one model and keep its checkpoint series, under papermill_runs/<profile>; goes on where it was stopped."
     from embryo.pretraining.training.processes import lead, start_processes, started_together

@@ -52,6 +52,7 @@ class Processes:
         self.leads = rank == 0
         self.followed = False  # do the others make the calls of this process? see `lead`
         self.parent = os.getppid()
+        self.asked_to_speak = False
 
     def orphaned(self) -> bool:
         "Is whoever started several processes gone?"
@@ -61,6 +62,9 @@ class Processes:
         "Is this the first process of the run that has something to say at its end?"
         if self.of == 1:
             return True
+        if self.asked_to_speak:
+            return False
+        self.asked_to_speak = True
         try:
             return self.store.add("spoken", 1) == 1
         except RuntimeError:  # nobody is there to ask
@@ -250,12 +254,13 @@ def how_it_ended(
     codes: list,  # Exit codes, of process 0, 1 ...; -9: killed by signal 9
 ) -> str:
     "A sentence about processes that ended without one."
-    killed = next((i for i, code in enumerate(codes) if code < 0 and -code not in (signal.SIGTERM, signal.SIGINT)), None)
     again = "start the same command again to go on from the last saved state"
-    if killed is None:
+    asked = (0, signal.SIGTERM, signal.SIGINT)
+    killed = [i for i, code in enumerate(codes) if -min(code, 0) not in asked]
+    if not killed:
         return f"stopped; {again}"
-    how = signal.Signals(-codes[killed]).name
-    return f"process {killed} of {len(codes)} was ended by {how}, and the others with it; {again}"
+    how = signal.Signals(-codes[killed[0]]).name
+    return f"process {killed[0]} of {len(codes)} was ended by {how}, and the others with it; {again}"
 
 # %% ../../../nbs/3_pretraining/04_training/02_processes.ipynb #e905cf66
 def start_processes(
