@@ -9,6 +9,7 @@ __all__ = ['PATIENCE', 'LAST_WORDS', 'leave', 'Processes', 'started_together', '
 # %% ../../../nbs/3_pretraining/04_training/02_processes.ipynb #b6cae8d3
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,9 +76,12 @@ class Processes:
         "End this process where another one has vanished."
         try:
             yield
-        except RuntimeError:
-            lost = "another process of this run has ended or cannot be reached; start the same command again to go on"
-            leave(1, self.may_speak() * f"{lost} from the last saved state")
+        except RuntimeError as e:
+            # without the place in torch's source
+            why = re.sub(r"^\[\S*\] *", "", str(e)).partition("\n")[0]
+            lost = f"another process of this run has ended or cannot be reached ({why})"
+            again = "start the same command again to go on from the last saved state"
+            leave(1, self.may_speak() * f"{lost}; {again}")
 
     def everyones(self, value) -> list:
         "What each process says, in the order of their numbers; waits for all of them."
