@@ -77,8 +77,8 @@ class Processes:
         try:
             yield
         except RuntimeError as e:
-            # without the place in torch's source
-            why = re.sub(r"^\[\S*\] *", "", str(e)).partition("\n")[0]
+            # the first sentence, without the place in torch's source
+            why = re.split(r"\n|\. ", re.sub(r"^\[\S*\] *", "", str(e)))[0]
             lost = f"another process of this run has ended or cannot be reached ({why})"
             again = "start the same command again to go on from the last saved state"
             leave(1, self.may_speak() * f"{lost}; {again}")
