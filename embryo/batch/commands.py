@@ -188,10 +188,22 @@ def embryo_pretrain(
     seed: int = 0,  # Initialisation, order of the data, masks, dropout
     profile: str = "micro",  # Profile with sizes and schedule
     data: str = "",  # Data folder (for profiles that read one)
+    # Processes that share every batch, one for each GPU or CPU core; the same as
+    # torchrun --nproc-per-node N --no-python embryo_pretrain ...
+    processes: int = 1,
 ):
     "Pretrain one model and keep its checkpoint series, under papermill_runs/<profile>; goes on where it was stopped."
-    plan = Plan(profile, data)
-    run_wanted(plan, series_nodes(plan.study, family, l1, seed))
+    from embryo.pretraining.training.processes import lead, start_processes, started_together
+
+    if processes != 1 and not started_together():
+        code = start_processes(processes)
+        os._exit(code)  # why, they have said themselves
+
+    def made():
+        plan = Plan(profile, data)
+        run_wanted(plan, series_nodes(plan.study, family, l1, seed))
+
+    lead(made)
 
 # %% ../../nbs/6_batch/08_commands.ipynb #c025
 def with_evaluators(f):
