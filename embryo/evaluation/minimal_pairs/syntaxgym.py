@@ -186,6 +186,8 @@ def read_syntaxgym(
         if suite.name in suites:
             raise EmbryoError(f"{f}: a second file of the suite {suite.name}; keep one of them")
         suites[suite.name] = suite
+    if not any(s.formulas for s in suites.values()):
+        raise EmbryoError(f"{folder}: no prediction here can be tested, each has '='; expected comparisons by < and >")
     return [suites[name] for name in sorted(suites)]
 
 # %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #78397c6f
@@ -295,7 +297,7 @@ def judge_suites(
     suites = [s for s in suites if s.formulas]
     asked = region_surprisals(model, tokenizer, asked_regions(suites), variants, max_tokens, progress)
     out = [judge_suite(s, asked[asked["suite"] == s.name], v) for v in variants for s in suites]
-    return pd.concat(out, ignore_index=True) if out else pd.DataFrame(columns=JUDGED)
+    return pd.concat(out, ignore_index=True)
 
 # %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #e83b594d
 GYM_LEVELS = ("all", "circuit", "suite")  # of groups of items, the coarsest first
@@ -330,7 +332,7 @@ def syntaxgym_rows(
         counted = [dict(metric=f"{what}_items", value=items[what].sum(), n=len(items)) for what in items]
         counted.append(dict(metric="left_out_predictions", value=left_out, n=predictions))
         out.append(pd.DataFrame(counted).assign(group="all", task=f"{variant}-all"))
-    found = pd.concat([o for o in out if len(o)], ignore_index=True) if out else []
+    found = pd.concat([o for o in out if len(o)], ignore_index=True)
     return row_frame(found, evaluator="syntaxgym", split=split)
 
 # %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #ab2e8509
