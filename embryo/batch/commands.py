@@ -261,7 +261,7 @@ def data_to_ask(
     if data:
         asked.probing = {task: str(Path(data) / folder) for task, folder in SOURCES.items()}
         asked.lama = str(Path(data) / "lama")
-        asked.pairs = {suite: str(Path(data) / suite) for suite in suites}
+        asked.pairs = {suite: str(Path(data) / suite) for suite in [*suites, "syntaxgym"]}
     return asked
 
 # %% ../../nbs/6_batch/08_commands.ipynb #c030
@@ -271,7 +271,7 @@ def embryo_examine(
     # A series: our folder, a folder of checkpoints named ...<step>, or hub ids in braces (owner/name-step_{0,20,40}k)
     series: str,
     sentences: str,  # Annotated sentences for words and attention: GUM, EWT, CoNLL-2012 or edge-probing JSON
-    data: str = "",  # Data folder, for probing (probing_gum, probing_ewt), knowledge (lama) and minimal pairs
+    data: str = "",  # Data folder, for probing (probing_gum, probing_ewt), knowledge (lama), minimal pairs, syntaxgym
     evaluators: str = "reconstruct,mask_predict",  # Names with commas between, see above; or mine.py:my_score
     out: str = "rows.csv",  # Rows to write (.csv or .parquet)
     step: int = -1,  # Which checkpoint; -1 = all
@@ -287,9 +287,10 @@ def embryo_examine(
     from embryo.models.given import open_series
 
     names, own = asked_names(evaluators)
-    if not data and any({"probing", "lama", "pairs"} & set(EVALUATORS[n].reads) for n in names if n not in own):
+    if not data and any({"probing", "lama", "pairs", "syntaxgym"} & set(EVALUATORS[n].reads) for n in names if n not in own):
         raise EmbryoError(
-            "give --data, a folder with probing_gum and probing_ewt (probe), lama (knowledge), blimp (pairs)"
+            "give --data, a folder with probing_gum and probing_ewt (probe), lama (knowledge), blimp (minimal_pairs),"
+            " syntaxgym (syntaxgym)"
         )
     s = open_series(series)
     asked = data_to_ask(sentences, data, max_sentences, probe_steps, suites.split(","))
