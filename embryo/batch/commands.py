@@ -287,7 +287,8 @@ def embryo_examine(
     from embryo.models.given import open_series
 
     names, own = asked_names(evaluators)
-    if not data and any({"probing", "lama", "pairs", "syntaxgym"} & set(EVALUATORS[n].reads) for n in names if n not in own):
+    reads = {kind for name in names if name not in own for kind in EVALUATORS[name].reads}
+    if not data and reads & {"probing", "lama", "pairs", "syntaxgym"}:
         raise EmbryoError(
             "give --data, a folder with probing_gum and probing_ewt (probe), lama (knowledge), blimp (minimal_pairs),"
             " syntaxgym (syntaxgym)"
