@@ -2,6 +2,7 @@
 # make test                                       nbdev_test over the notebooks, then pytest over tests/
 # make lab                                        JupyterLab, opened on the front page, with the project's own kernel
 # make style                                      ruff: mend and check the layout of notebooks, tests and benchmarks
+# make book                                       the notebooks and executed appendices as a site, in _book/html
 # make plan | figures | clean-notebooks | readme | clean
 PROFILE ?= micro
 DATA ?=
@@ -26,6 +27,9 @@ test: setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 1200 $(BIN)/nbdev_test --n_workers 2
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder
 
+book: .venv/.book
+	$(BIN)/embryo_book
+
 lab: setup
 	$(BIN)/jupyter lab $(LAB)
 
@@ -45,6 +49,10 @@ setup: .venv/.done
 	$(BIN)/python -c "import json,pathlib; p=pathlib.Path('.venv/share/jupyter/kernels/embryo/kernel.json'); k=json.loads(p.read_text()); k['argv'].append('--log-level=50'); p.write_text(json.dumps(k, indent=1))"
 	touch $@
 
+.venv/.book: .venv/.done
+	$(BIN)/pip install -q -c constraints.txt -e '.[book]'
+	touch $@
+
 audit-pins: setup
 	$(BIN)/python tests/test_security.py
 	if [ -x $(BIN)/pip-audit ]; then $(BIN)/pip-audit -r constraints.txt --no-deps; fi
@@ -56,8 +64,8 @@ readme: setup
 	$(BIN)/python -m nbconvert --to markdown --log-level ERROR --stdout nbs/index.ipynb | sed 's#](\.\./#](#g' > README.md
 
 clean:
-	rm -rf papermill_runs/micro figures/micro
+	rm -rf papermill_runs/micro figures/micro _book
 
 # make audit-pins                                 every pin beside what is installed; known vulnerabilities where pip-audit and a network are
 # make check-style                                the same without mending, as CI does
-.PHONY: run plan figures test lab style check-style setup audit-pins clean-notebooks readme clean
+.PHONY: run plan figures test book lab style check-style setup audit-pins clean-notebooks readme clean

@@ -16,6 +16,7 @@ records, which nbs/5_results/08_plateau/04_race.ipynb shows.
 
 import argparse
 import os
+import platform
 import tempfile
 import time
 import warnings
@@ -81,6 +82,7 @@ RECIPE = replace(  # profile plateau (LOG.md), on more tokens
     bias_weight=1.0,
     start=0.2,
 )
+MARKS = (5.0, 4.0, 3.5)  # nats on the way: for those who do not arrive
 WIDTH = dict(recipe=0.05, open=0.05, trainer=0.02)  # standard deviation of the first weights
 
 
@@ -89,7 +91,7 @@ class Clock:
 
     def __init__(self):
         self.wall = self.cpu = 0.0
-        self.points = []  # (tokens, loss)
+        self.points = []  # (tokens, loss, CPU seconds)
         self.go_on()
 
     def go_on(self):
@@ -99,10 +101,15 @@ class Clock:
         "Is the race over? Scores the model."
         self.wall += time.perf_counter() - self.began[0]
         self.cpu += time.process_time() - self.began[1]
-        self.points.append((tokens, heldout_loss(model, heldout, SCORED)["heldout"]))
-        print(f"  {tokens / 1e6:6.2f}M tokens {self.points[-1][1]:.3f} nats {self.cpu:6.0f} CPU s", flush=True)
+        loss = heldout_loss(model, heldout, SCORED)["heldout"]
+        self.points.append((tokens, loss, self.cpu))
+        print(f"  {tokens / 1e6:6.2f}M tokens {loss:.3f} nats {self.cpu:6.0f} CPU s", flush=True)
         self.go_on()
-        return self.points[-1][1] <= a.target or self.cpu > 60 * a.minutes
+        return loss <= a.target or self.cpu > 60 * a.minutes
+
+    def first_below(self, mark):
+        "CPU seconds until a loss, NaN if it was not reached."
+        return next((round(cpu) for _, loss, cpu in self.points if loss <= mark), float("nan"))
 
 
 def model_of(who, seed):
@@ -151,19 +158,27 @@ def trainer(who, seed):
     return clock
 
 
+def processor():
+    "The CPU's name, where the system tells it."
+    told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    names = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 lines = []
 for seed in a.seeds:
     for who in a.who:
         print(f"{who}, seed {seed}", flush=True)
         clock = (trainer if who == "trainer" else ours)(who, seed)
-        tokens, loss = clock.points[-1] if clock.points else (0, float("nan"))
+        tokens, loss, _ = clock.points[-1] if clock.points else (0, float("nan"), 0)
         line = dict(who=who, seed=seed, reached=loss <= a.target, tokens_M=tokens / 1e6, loss=round(loss, 3))
-        lines.append(dict(line, wall_s=round(clock.wall), cpu_s=round(clock.cpu)))
+        marks = {f"cpu_s_{mark:g}": clock.first_below(mark) for mark in MARKS}
+        lines.append(dict(line, wall_s=round(clock.wall), cpu_s=round(clock.cpu), **marks))
 where = provenance()
 about = dict(
     date=date.today().isoformat(),
     revision=where["git"],
-    cpu=where.get("cpu", ""),
+    cpu=processor(),
     threads=a.threads,
     size=f"{a.layers}x{a.hidden}",
     target=a.target,

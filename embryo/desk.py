@@ -26,6 +26,8 @@ DESK = {  # name: module below embryo
     "finetune": "evaluation.tasks.finetune",
     "read_task": "evaluation.tasks.reading",
     "read_rows": "ground.rows",
+    "claims": "results.claims.ledger",
+    "short_claims": "results.claims.ledger",
     "l1s": "corpora.l1s",
     "objectives": "desk",  # these three below
     "evaluators": "desk",

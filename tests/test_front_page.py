@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
+import embryo
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
 
@@ -17,7 +18,8 @@ def home(tmp_path_factory):
     "The example's profile, made small, and its mine.py."
     folder = tmp_path_factory.mktemp("mine")
     cells = json.loads((ROOT / "nbs" / "index.ipynb").read_text())["cells"]
-    text = "".join(cells[0]["source"]).split("## Something of your own")[1].split("\n## ")[0]
+    prose = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+    text = "\n".join(prose).split("## Something of your own")[1].split("\n## ")[0]
     settings = re.search(r"```toml\n(.*?)```", text, re.S)[1]
     table = re.search(r"\[results\.p2_table1\].*", settings)[0]
     small = crash.SIZES.replace('[corpora.klingon]\npath = "klingon.txt"\n', "")
@@ -44,3 +46,10 @@ def test_what_the_front_page_shows_runs(home):
     assert {"mlm", "smooth"} <= set(parts)
     assert (home / "figures/mine/own_sureness.png").is_file()
     assert not Plan(home / "mine.toml", root=home).todo()
+
+
+def test_ledger_of_the_front_page_is_that_of_the_rows():
+    held = embryo.claims(embryo.read_rows(ROOT / "papermill_runs/open/rows.csv"))
+    table = embryo.short_claims(held).to_markdown(index=False)
+    shown = (ROOT / "README.md").read_text()
+    assert table.splitlines()[2] in shown and table in shown

@@ -180,13 +180,15 @@ def test_executed_appendix_has_all_that_is_committed(done):
 
     text = outputs(done)
     prefix = done.stem.split("_")[0]
+    drawn = {p: set(re.search("drawn: (.*)", outputs(p))[1].split()) for p in done.parent.glob(f"{prefix}_*.ipynb")}
     revision = re.search(r"'git': '(\w+\+?)'", text)[1]
     folder = ROOT / "figures" / done.parts[-3]
     tracked = subprocess.run(
         ["git", "ls-files", str(folder)], capture_output=True, text=True, cwd=ROOT, check=True
     ).stdout.split()
-    mine = [ROOT / f for f in tracked if Path(f).name.startswith(prefix + "_")]
-    assert {f.stem for f in mine} == set(re.search("drawn: (.*)", text)[1].split())
+    known = [ROOT / f for f in tracked if Path(f).name.startswith(prefix + "_")]
+    assert {f.stem for f in known} == set.union(*drawn.values())
+    mine = [f for f in known if f.stem in drawn[done]]
     stamps = {f.name: Image.open(f).text["Software"] for f in mine if f.suffix == ".png"} | {
         f.name: re.search(r"\[(embryo \w+\+?)\]", f.read_text())[1] for f in mine if f.suffix == ".md"
     }

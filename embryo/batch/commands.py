@@ -221,10 +221,22 @@ def embryo_pretrain(
     seed: int = 0,  # Initialisation, order of the data, masks, dropout
     profile: str = "micro",  # Profile with sizes and schedule
     data: str = "",  # Data folder (for profiles that read one)
+    # Processes that share every batch, one for each GPU or CPU core; the same as
+    # torchrun --nproc-per-node N --no-python embryo_pretrain ...
+    processes: int = 1,
 ):
     "Pretrain one model and keep its checkpoint series, under papermill_runs/<profile>; goes on where it was stopped."
-    plan = Plan(profile, data)
-    run_wanted(plan, series_nodes(plan.study, family, l1, seed))
+    from embryo.pretraining.training.processes import lead, start_processes, started_together
+
+    if processes != 1 and not started_together():
+        code = start_processes(processes)
+        os._exit(code)  # why, they have said themselves
+
+    def made():
+        plan = Plan(profile, data)
+        run_wanted(plan, series_nodes(plan.study, family, l1, seed))
+
+    lead(made)
 
 # %% ../../nbs/6_batch/08_commands.ipynb #c025
 def with_evaluators(f):
@@ -282,7 +294,7 @@ def data_to_ask(
     if data:
         asked.probing = {task: str(Path(data) / folder) for task, folder in SOURCES.items()}
         asked.lama = str(Path(data) / "lama")
-        asked.pairs = {suite: str(Path(data) / suite) for suite in suites}
+        asked.pairs = {suite: str(Path(data) / suite) for suite in [*suites, "syntaxgym"]}
     return asked
 
 # %% ../../nbs/6_batch/08_commands.ipynb #c030
@@ -292,7 +304,7 @@ def embryo_examine(
     # A series: our folder, a folder of checkpoints named ...<step>, or hub ids in braces (owner/name-step_{0,20,40}k)
     series: str,
     sentences: str,  # Annotated sentences for words and attention: GUM, EWT, CoNLL-2012 or edge-probing JSON
-    data: str = "",  # Data folder, for probing (probing_gum, probing_ewt), knowledge (lama) and minimal pairs
+    data: str = "",  # Data folder, for probing (probing_gum, probing_ewt), knowledge (lama), minimal pairs, syntaxgym
     evaluators: str = "reconstruct,mask_predict",  # Names with commas between, see above; or mine.py:my_score
     out: str = "rows.csv",  # Rows to write (.csv or .parquet)
     step: int = -1,  # Which checkpoint; -1 = all
@@ -308,9 +320,11 @@ def embryo_examine(
     from embryo.models.given import open_series
 
     names, own = asked_names(evaluators)
-    if not data and any({"probing", "lama", "pairs"} & set(EVALUATORS[n].reads) for n in names if n not in own):
+    reads = {kind for name in names if name not in own for kind in EVALUATORS[name].reads}
+    if not data and reads & {"probing", "lama", "pairs", "syntaxgym"}:
         raise EmbryoError(
-            "give --data, a folder with probing_gum and probing_ewt (probe), lama (knowledge), blimp (pairs)"
+            "give --data, a folder with probing_gum and probing_ewt (probe), lama (knowledge), blimp (minimal_pairs),"
+            " syntaxgym (syntaxgym)"
         )
     s = open_series(series)
     asked = data_to_ask(sentences, data, max_sentences, probe_steps, suites.split(","))

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['READS', 'EVALUATORS', 'Evaluator', 'evaluator', 'declared_as', 'first_line', 'Checkpoint', 'load_checkpoint', 'Asked',
            'run_reconstruct', 'run_mask_predict', 'run_surprisals', 'run_alike', 'run_probe', 'run_attention',
-           'common_objects', 'run_knowledge', 'run_minimal_pairs', 'wants_checkpoint', 'own_rows', 'run_own',
-           'check_own', 'own_evaluator', 'find_evaluator', 'check_asked', 'examine']
+           'common_objects', 'run_knowledge', 'run_minimal_pairs', 'run_syntaxgym', 'wants_checkpoint', 'own_rows',
+           'run_own', 'check_own', 'own_evaluator', 'find_evaluator', 'check_asked', 'examine']
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c003
 import inspect
@@ -18,7 +18,8 @@ from ..ground.errors import EmbryoError, choose, shown
 from ..ground.profiles import fault_of, load_function
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c006
-READS = ("sentences", "probing", "lama", "pairs")  # what an evaluator may ask for: the fields of `Asked` that hold data
+# What an evaluator may ask for: the attributes of `Asked` that hold data
+READS = ("sentences", "probing", "lama", "pairs", "syntaxgym")
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ class Asked:
     split: str = ""  # What rows call these sentences, for instance probing_gum-test
     probing: dict = field(default_factory=dict)  # Probing task (pos, const, coref, srl) -> folder with train, dev, test
     lama: str = ""  # Folder with relations.jsonl and TREx
-    pairs: dict = field(default_factory=dict)  # Suite of minimal pairs (blimp, zorro) -> its folder
+    # Suite of minimal pairs (blimp, zorro) -> its folder; the folder of SyntaxGym's suites may stand among them
+    pairs: dict = field(default_factory=dict)
     ids: object = None  # IdCorpus of the pretraining text, for frequencies and the casing check; None: without
     corpora: str = ""  # Folder of the profile's L1s, with the profile's tokenizer; empty: none
     compared: list = field(default_factory=list)  # Series of others that are asked for the same facts
@@ -123,6 +125,12 @@ class Asked:
     ) -> dict:  # What the profile sets for it
         "The settings of one evaluator."
         return dict(self.options.get(name, {}))
+
+    @property
+    def syntaxgym(self) -> str:  # Empty where there are no suites at all
+        "The folder of SyntaxGym's suites: as it was given, or beside the first suite of minimal pairs."
+        beside = [str(Path(folder).parent / "syntaxgym") for folder in self.pairs.values()]
+        return self.pairs.get("syntaxgym", beside[0] if beside else "")
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c017
 @evaluator("reconstruct", per_sentence=25)
@@ -296,6 +304,19 @@ def run_minimal_pairs(
         choose("suite of minimal pairs", suite, asked.pairs, where="examine")
     folders = [asked.pairs[suite] for suite in cfg.suites]
     return minimal_pairs(checkpoint.speaker, checkpoint.tokenizer, folders, cfg, asked.batch, asked.progress)
+
+# %% ../../nbs/4_evaluation/11_evaluators.ipynb #3f3618dc
+@evaluator("syntaxgym", reads=("syntaxgym",), tokens=100_000)
+def run_syntaxgym(
+    checkpoint: Checkpoint,  # Its speaker is asked
+    asked: Asked,  # syntaxgym; options: fields of `SyntaxGymConfig`
+):  # Rows of evaluator syntaxgym
+    "Syntax: are the right regions of a sentence the surprising ones? (Hu et al. 2020, for models that fill gaps)"
+    from embryo.evaluation.minimal_pairs.syntaxgym import SyntaxGymConfig, syntaxgym
+    from embryo.ground.profiles import settings
+
+    cfg = settings(SyntaxGymConfig, asked.settings("syntaxgym"), "examine.options.syntaxgym")
+    return syntaxgym(checkpoint.speaker, checkpoint.tokenizer, asked.syntaxgym, cfg, asked.batch, asked.progress)
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c029
 def wants_checkpoint(

@@ -26,6 +26,7 @@ from .objectives import find_objective
 from .runs import advise, loss_rows
 from .settings import PretrainConfig, longest
 from .training.loop import Stage, pretrain_stages
+from .training.processes import together
 from .transplants import ARM, TRANSPLANTS, read_arm, used_ids
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c005
@@ -176,6 +177,7 @@ def chain_stages(
     return out
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c011b
+@together
 def chain_run(
     family: str,  # albert, bert, electra or roberta
     l1: str,  # A chain

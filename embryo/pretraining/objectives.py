@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['OVER', 'OBJECTIVES', 'Batch', 'Part', 'segment_types', 'masked_lm', 'Objective', 'total_loss', 'loss_of_answers',
-           'masked_lm_only', 'masked_lm_and_pairs', 'masked_lm_and_order', 'masked_lm_and_next', 'redraw',
-           'replaced_tokens', 'objective', 'find_objective', 'objective_source', 'objective_loss', 'cut_batch',
-           'shares_of', 'pieces', 'add_gradients']
+           'masked_lm_only', 'masked_lm_and_pairs', 'masked_lm_and_order', 'masked_lm_and_next', 'Draws',
+           'exponential_like', 'redraw', 'replaced_tokens', 'objective', 'find_objective', 'objective_source',
+           'objective_loss', 'cut_batch', 'shares_of', 'Share', 'dealt', 'pieces_of', 'pieces', 'add_gradients']
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c002
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class Batch:
     labels: torch.Tensor  # (M,) int64, the ids of the text at these positions
     types: object = None  # (B, T) int64, 1 in the second segment; None: no pairs
     order: object = None  # (B,) int64, 0 as in the text, 1 swapped or from elsewhere; None: no pairs
+    draws: object = None  # `Draws`, where the batch is a share of a larger one; None: the next of torch's generator
 
     def __iter__(self):
         return iter((self.ids, self.mask, self.positions, self.labels, self.types, self.order))
@@ -43,7 +45,7 @@ class Batch:
         return tuple(self)[i]
 
     def to(self, device, **kwargs):  # The same batch there
-        return Batch(*(v if v is None else v.to(device, **kwargs) for v in self))
+        return Batch(*(v if v is None else v.to(device, **kwargs) for v in self), self.draws)
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c010
 class Part(NamedTuple):
@@ -194,6 +196,26 @@ def masked_lm_and_next(
     "BERT: is the second segment from elsewhere?"
     return masked_lm_and_pairs(model, batch, cfg, "nsp")
 
+# %% ../../nbs/3_pretraining/00_objectives.ipynb #f1e7f35b
+class Draws(NamedTuple):
+    "Which random numbers of a whole batch belong to a share of it."
+
+    first: int  # selected positions of the whole batch before those of the share
+    of: int  # selected positions of the whole batch
+    seed: int  # of the whole batch's draws
+
+
+def exponential_like(
+    logits,  # (M, V)
+    draws: Draws = None,  # None: the next numbers of torch's generator
+):  # (M, V) draws from the exponential distribution with rate 1
+    "Noise for the answers at some positions, the same however a batch is shared."
+    if draws is None:
+        return torch.empty_like(logits).exponential_()
+    seeded = torch.Generator(logits.device).manual_seed(draws.seed)
+    whole = logits.new_empty(draws.of, logits.shape[1]).exponential_(generator=seeded)
+    return whole[draws.first : draws.first + len(logits)]
+
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c025
 @torch.no_grad()
 def redraw(
@@ -201,7 +223,7 @@ def redraw(
     logits,  # (M, V) of the generator at the selected positions
 ):  # (ids with the draws in place (B, T), 1 where they differ from the text (B, T))
     "Replace the selected tokens by draws of the generator."
-    drawn = (logits - torch.empty_like(logits).exponential_().log()).argmax(-1)
+    drawn = (logits - exponential_like(logits, batch.draws).log()).argmax(-1)
     ids = batch.ids.clone()
     fake = torch.zeros_like(ids)
     ids.view(-1)[batch.positions] = drawn
@@ -331,24 +353,67 @@ def shares_of(
     )
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c041
+class Share(NamedTuple):
+    "Which share of every batch a process takes."
+
+    rank: int = 0  # its number, from 0
+    of: int = 1  # processes
+    seed: int = 0  # of the draws that belong to a batch and not to a process
+
+
+def dealt(
+    batch: Batch,  # From `training_batch`
+    cfg,  # Settings: accumulate
+    of: int = 1,  # Processes
+) -> list:  # For each process its pieces: (first sequence, the first that is left out)
+    "Which sequences each process takes, one piece after the other."
+    bounds = [len(batch.ids) * rank // of for rank in range(of + 1)]
+    many = -(-cfg.accumulate // of)
+    return [
+        [(int(rows[0]), int(rows[-1]) + 1) for rows in torch.arange(*ends).chunk(many)] for ends in pairwise(bounds)
+    ]
+
+# %% ../../nbs/3_pretraining/00_objectives.ipynb #b25955ac
+def pieces_of(
+    batch: Batch,  # From `training_batch`
+    cfg,  # Settings: accumulate
+    share: Share = Share(),  # Of the process
+) -> tuple:  # (pieces as in `dealt`, what each counts beside its share of the batch)
+    "What one process takes of a batch."
+    alone = dealt(batch, cfg)[0]
+    if share.of == 1:
+        return alone, 1.0
+    selected = torch.bincount(batch.positions // batch.ids.shape[1], minlength=len(batch.ids))
+    shares = dealt(batch, cfg, share.of)
+    if all(selected[first:end].any() for pieces in shares for first, end in pieces):
+        return shares[share.rank], 1.0
+    return alone, 1 / share.of
+
+
 def pieces(
     batch: Batch,  # From `training_batch`
     cfg,  # Settings: accumulate, objective
+    share: Share = Share(),  # Of the process
 ):  # Iterator of (batch, {part of the loss: share of the whole batch}); the shares are None for a batch left whole
     "Cut a batch by sequences."
-    if cfg.accumulate == 1:
+    if cfg.accumulate == 1 and share.of == 1:
         yield batch, None
         return
     asked = find_objective(cfg.objective)
     over = {name: "sequences" if i else "selected" for i, name in enumerate(asked.parts)} | asked.over
-    for rows in torch.arange(len(batch.ids)).chunk(cfg.accumulate):
-        piece = cut_batch(batch, int(rows[0]), int(rows[-1]) + 1)
+    mine, counts = pieces_of(batch, cfg, share)
+    for first, end in mine:
+        piece = cut_batch(batch, first, end)
         if not len(piece.labels):
             raise EmbryoError(
-                f"pieces: a part of {len(rows)} sequences has no selected token; set accumulate below {cfg.accumulate}"
+                f"pieces: a part of {end - first} sequences has no selected token; set accumulate below"
+                f" {cfg.accumulate}"
             )
+        if share.of > 1:
+            before = int((batch.positions < first * batch.ids.shape[1]).sum())
+            piece.draws = Draws(before, len(batch.labels), share.seed)
         shares = shares_of(piece, batch)
-        yield piece, {name: shares[over[name]] for name in asked.parts}
+        yield piece, {name: counts * shares[over[name]] for name in asked.parts}
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c043
 def add_gradients(
@@ -357,12 +422,13 @@ def add_gradients(
     cfg,  # Settings: objective, accumulate
     bf16: bool,  # Autocast to bf16?
     dev,  # torch device
-):  # (loss that is minimised, {part: loss}), detached
-    "Run a batch through a model, in pieces if so set, and add up the gradients."
+    share: Share = Share(),  # Of the process
+):  # (loss that is minimised, {part: loss}), detached: what the share adds to those of the batch
+    "Run a batch, or a share of it, through a model, in pieces if so set, and add up the gradients."
     asked = find_objective(cfg.objective)
     loss = 0.0
     parts = {}
-    for piece, shares in pieces(batch, cfg):
+    for piece, shares in pieces(batch, cfg, share):
         piece = piece.to(dev, non_blocking=True)
         with torch.autocast(dev.type, torch.bfloat16) if bf16 else nullcontext():
             now, each, _ = loss_of_answers(asked, model, piece, cfg, shares)

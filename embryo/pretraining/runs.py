@@ -26,6 +26,7 @@ from .objectives import find_objective
 from .settings import PretrainConfig, longest
 from .stages import stage_label
 from .training.loop import pretrain
+from .training.processes import processes, together
 from .training.signs import STUCK_MARGIN
 
 # %% ../../nbs/3_pretraining/05_runs.ipynb #c006
@@ -84,6 +85,8 @@ def advise(
 ):
     "Say on the error stream that a run is stuck, and what to try."
     cfg = series.info["run"].get("config", {})
+    if not processes().leads:
+        return
     if verdict_rows(series) and verdict_rows(series)[-1]["group"] == "stuck":
         plateau = landmarks(series)["plateau"]
         try_next = advice(PretrainConfig(**cfg))
@@ -106,6 +109,7 @@ def run_config(
     return replace(cfg, steps=0, warmup=0, save=[]) if l1 == "none" else cfg
 
 # %% ../../nbs/3_pretraining/05_runs.ipynb #c011
+@together
 def pretrain_run(
     family: str,  # albert, bert, electra or roberta
     l1: str,  # Name of an L1 under `corpora`, or none

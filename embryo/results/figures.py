@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LATEX_SIGNS', 'FIGURES', 'p2_order', 'save_numbers', 'write_below', 'save_figure', 'markdown_text', 'latex_text',
            'latex_line', 'latex_table', 'markdown_table', 'save_table', 'drawn', 'Figure', 'figure', 'find_figure',
-           'figures_of', 'sentence', 'said_absent', 'points', 'text_of', 'caption', 'draw_table', 'draw_picture',
-           'draw', 'check_own', 'draw_own']
+           'figures_of', 'sentence', 'counted', 'said_absent', 'points', 'text_of', 'caption', 'draw_table',
+           'draw_picture', 'draw', 'check_own', 'draw_own']
 
 # %% ../../nbs/5_results/01_figures.ipynb #c002
 import re
@@ -224,6 +224,14 @@ def sentence(
 ) -> str:
     "Text that ends with one full stop."
     return text.rstrip(".") + "." if text else ""
+
+# %% ../../nbs/5_results/01_figures.ipynb #e2526a47
+def counted(
+    n: int,
+    noun: str,  # seed, run
+) -> str:
+    "A number with its noun."
+    return f"{n:,} {noun if n == 1 else noun + 's'}"
 
 # %% ../../nbs/5_results/01_figures.ipynb #e034
 def said_absent(

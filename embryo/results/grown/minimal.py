@@ -16,7 +16,7 @@ from ..statistics import over_seeds
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #3b10f1f5
 CHANCE = 0.5  # of two sentences one is right
 LINES = {"word-l2r": dict(ls="-", lw=1.6), "pll": dict(ls="--", lw=0.9)}  # variant -> look
-GRAMMAR_COLUMNS = "family l1 suite phenomenon variant step value low high seeds n".split()
+GRAMMAR_COLUMNS = "family l1 suite phenomenon variant step value low high chance seeds n".split()
 
 
 def grammar_data(
@@ -29,7 +29,7 @@ def grammar_data(
         return pd.DataFrame(columns=GRAMMAR_COLUMNS)
     d = over_seeds(d).rename(columns=dict(split="suite", group="phenomenon"))
     d["variant"] = d["task"].str.rpartition("-")[0]
-    return d.assign(low=d["low"].clip(lower=0), high=d["high"].clip(upper=1))[GRAMMAR_COLUMNS]
+    return d.assign(low=d["low"].clip(lower=0), high=d["high"].clip(upper=1), chance=CHANCE)[GRAMMAR_COLUMNS]
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #3e168733
 def series_name(
@@ -54,20 +54,22 @@ def draw_phenomenon(
     data: pd.DataFrame,  # From `grammar_data`, one suite and phenomenon
     colours: dict,  # (family, l1) -> colour
 ):
-    "One panel: a line for each series and variant, and chance."
+    "One panel: a line for each series and variant, and the level of chance."
     for (family, l1, variant), d in data.groupby(["family", "l1", "variant"]):
         d = d.sort_values("step")
         colour = colours[family, l1]
         ax.plot(d["step"], d["value"], color=colour, marker=".", ms=4, **LINES[variant])
         if variant == "word-l2r" or data["variant"].nunique() == 1:
             ax.fill_between(d["step"], d["low"], d["high"], color=colour, alpha=0.15, lw=0)
-    ax.axhline(CHANCE, color="gray", ls=":", lw=1.2)
+    for level in data["chance"].unique():
+        ax.axhline(level, color="gray", ls=":", lw=1.2)
 
 
 def plot_grammar(
-    data: pd.DataFrame,  # From `grammar_data`
+    data: pd.DataFrame,  # From `grammar_data`, or of the same columns
+    label: str = "pairs right",  # What the axes count
 ):  # matplotlib figure, a panel for each phenomenon; None where nothing but step 0 was measured
-    "Accuracy on minimal pairs over steps."
+    "Accuracy over steps, by phenomenon."
     if data.empty or data["step"].max() <= 0:
         return None
     shown = panels_of(data)
@@ -87,7 +89,7 @@ def plot_grammar(
     log_steps(axes[0, 0], data["step"].astype(float))
     axes[0, 0].set_ylim(0, 1.02)
     for ax in axes[:, 0]:
-        ax.set_ylabel("pairs right")
+        ax.set_ylabel(label)
     fig.supxlabel("pretraining step (updates)", fontsize=9)
     entries = [key(series_name(*k), color=colour) for k, colour in colours.items()]
     entries += [key(variant, color="black", **LINES[variant]) for variant in LINES if variant in set(data["variant"])]

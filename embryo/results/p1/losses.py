@@ -38,6 +38,8 @@ P1_OFFICIAL = {
     "length (tokens)": 512,
     "objective": "mlm+sop",
     "optimizer": "lamb",
+    "masked": "15%",
+    "help for attention": "none",
     "weight decay": 0.01,
     "gradient norm": 1.0,
     "hidden dropout": 0.1,

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PRETRAIN_NAMES', 'MODEL_NAMES', 'FORM_COLUMNS', 'PARTS', 'COUNTED', 'PROBE_COUNTS', 'SIZE_COLUMNS', 'SIX', 'GIVEN',
-           'refined', 'pretraining', 'tokens_seen', 'table2', 'table4', 'probe_counts', 'printed_count', 'count_text',
-           'table5', 'table6', 'table7', 'settings_data', 'finetuning_data', 'for_series']
+           'pretraining', 'tokens_seen', 'table2', 'table4', 'probe_counts', 'printed_count', 'count_text', 'table5',
+           'table6', 'table7', 'settings_data', 'finetuning_data', 'for_series']
 
 # %% ../../../nbs/5_results/05_p1/07_tables.ipynb #c002
 from dataclasses import replace
@@ -19,22 +19,11 @@ from ..curves import table3
 from ..figures import Figure, figure, find_figure, text_of
 from ..levels import data_sizes
 from .losses import GLUE, P1_EXACT, P1_OFFICIAL, P1_TABLE2, PROBES, chosen
+from ..settings import HELP, refined, said_help, said_masking
 from ..settings import table4 as size_table
 from ..settings import table5 as finetuning_table
 
 # %% ../../../nbs/5_results/05_p1/07_tables.ipynb #e008
-def refined(
-    profile: dict,  # From `read_profile`
-    section: str,  # pretrain or model
-    *names,  # Its sub-sections, the later ones refining the former
-) -> dict:
-    "Settings of a profile, put together from general to special."
-    out = {}
-    for name in names:
-        out |= profile.get(section, {}).get(name, {})
-    return out
-
-# %% ../../../nbs/5_results/05_p1/07_tables.ipynb #c006
 PRETRAIN_NAMES = {  # of the table -> of PretrainConfig
     "batch (sequences)": "batch",
     "peak learning rate": "lr",
@@ -66,7 +55,10 @@ def pretraining(
     length = train["length"]
     found = {k: train[name] for k, name in PRETRAIN_NAMES.items()}
     found |= {k: model.get(name) for k, name in MODEL_NAMES.items()}
+    cfg = PretrainConfig(**{k: v for k, v in own.items() if k in HELP})
     return found | {
+        "masked": said_masking(cfg),
+        "help for attention": said_help(cfg),
         "objective": train["objective"] or "mlm",
         "vocabulary": profile.get("tokenizer", {}).get("vocab_size"),
         # a schedule of lengths: its longest

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...ground.errors import EmbryoError
 from ..curves import POS_ORDER, log_steps
-from ..figures import figure
+from ..figures import counted, figure
 from ..p1.losses import beside, panels
 from .changes import CHANCE, CURVE, ORDER, aligned, changes, curve_names, orders
 from .seeds import between_seeds, between_steps, held_against
@@ -43,9 +43,9 @@ def phases(
     none = int(data["place"].isna().sum())
     data.attrs["caption"] = (
         "The step at which each curve changes most: two levels fit best (weighted least squares over log steps). Dark:"
-        f" mean over {data['seeds'].max()} seed(s) and 95% interval, no narrower than the gap between checkpoints;"
-        f" light: seeds. {none} of {len(data)} curves do not change clearly in every seed (permutation test,"
-        f" p <= {CHANCE}); they have no point."
+        f" mean over {counted(data['seeds'].max(), 'seed')} and 95% interval, no narrower than the gap between"
+        f" checkpoints; light: seeds. {none} of {len(data)} curves do not change clearly in every seed (permutation"
+        f" test, p <= {CHANCE}); they have no point."
     )
     return data
 
@@ -97,7 +97,8 @@ def order_table(
     told = told[["first", "second", "difference", "low", "high", "p", "seeds", "order"]]
     told.attrs["caption"] = (
         "Change points compared within seeds; an order is told at a false discovery rate of"
-        f" {ORDER} (Benjamini and Hochberg). Together: no order can be told with {found['seed'].nunique()} seed(s)."
+        f" {ORDER} (Benjamini and Hochberg). Together: no order can be told with"
+        f" {counted(found['seed'].nunique(), 'seed')}."
     )
     return told, laid_out(curves[curves["place"].notna()], pairs, names)
 

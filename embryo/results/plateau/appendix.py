@@ -14,7 +14,7 @@ import pandas as pd
 
 from ...models.cost import shape
 from ...pretraining.training.signs import TURNED
-from ..figures import figure
+from ..figures import counted, figure
 from ..nursery.curves import NOTHING, nursery_curves, plain_setting
 from ..nursery.savings import BELOW
 from ..nursery.tables import millions, nats, told_settings, with_interval
@@ -53,6 +53,11 @@ class Clinic:
     size: str  # Of most models, as layers x width
     runs: pd.DataFrame  # From `needed`, with name
     variants: dict = field(default_factory=dict)  # Section `variants` of the profile
+
+    @property
+    def language(self):
+        "The target as captions name it."
+        return self.target.capitalize()
 
     @property
     def choosing(self):
@@ -118,9 +123,9 @@ def levers(rows, clinic):
     if runs.empty:
         return NOT_RUN
     text = (
-        f"Held-out masked-LM loss (standard masks) on {clinic.target} of every setting that was tried, {clinic.size},"
-        f" a line a run, {runs['seed'].nunique()} seed(s). Coloured: the baseline and the six that end lowest. Loss is"
-        " cut above."
+        f"Held-out masked-LM loss (standard masks) on {clinic.language} of every setting that was tried, {clinic.size},"
+        f" a line a run, {counted(runs['seed'].nunique(), 'seed')}. Coloured: the baseline and the six that end"
+        " lowest. Loss is cut above."
     )
     return _captioned(_curves(clinic, runs), text, clinic)
 
@@ -177,7 +182,7 @@ def confirmed(rows, clinic):
     runs = runs[runs["budget"] == runs["budget"].max()]
     text = (
         f"Settings on seeds that chose nothing, {clinic.size}, {runs['budget'].iloc[0] / 1e6:g} million tokens of"
-        f" {clinic.target}: light a run, dark the mean with its 95% interval over seeds."
+        f" {clinic.language}: light a run, dark the mean with its 95% interval over seeds."
     )
     data = _captioned(runs, text, clinic)
     table = by_setting(runs)
@@ -253,8 +258,8 @@ def signs(rows, clinic):
     data = pd.concat(parts, ignore_index=True)
     span = data.loc[data["ahead"] >= data["ahead"].clip(lower=-6e6), :]
     text = (
-        f"Early signs of runs of {clinic.target} alone on {len(set(data['chain']))} settings, a line a run, around the"
-        f" moment at which its loss is {BELOW:g} nats below the plateau (0)."
+        f"Early signs of runs of {clinic.language} alone on {len(set(data['chain']))} settings, a line a run, around"
+        f" the moment at which its loss is {BELOW:g} nats below the plateau (0)."
     )
     return _captioned(span[span["ahead"] < 2e6], text, clinic)
 
@@ -284,8 +289,8 @@ def forecasts(rows, clinic):
     data = found.merge(chains, on=["l1", "seed"])
     left, stayed = data["left"].notna(), data["left"].isna()
     text = (
-        f"Runs of {clinic.target} alone: tokens until some head looks at its two neighbours {TURNED:g} times as much as"
-        f" any did at the first look, and until the loss is {BELOW:g} nats below the plateau; runs that left before"
+        f"Runs of {clinic.language} alone: tokens until some head looks at its two neighbours {TURNED:g} times as much"
+        f" as any did at the first look, and until the loss is {BELOW:g} nats below the plateau; runs that left before"
         f" {RESTED / 1e6:g} million tokens are left out. Of {int(left.sum())} runs that left,"
         f" {int(data.loc[left, 'rang'].notna().sum())} had such a head before their end; of"
         f" {int(stayed.sum())} that did not leave, {int(data.loc[stayed, 'rang'].notna().sum())}."
