@@ -33,13 +33,15 @@ def read_hours(
     text: str,  # As it was given; empty: no budget
 ) -> float:  # 0: no budget
     "A budget in hours."
+    if not text:
+        return 0.0
     try:
-        hours = float(text or "nan")
+        hours = float(text)
     except ValueError:
         hours = 0.0
-    if text and not 0 < hours < float("inf"):
+    if not 0 < hours < float("inf"):
         raise EmbryoError(f"--hours is {text!r}; expected a number of hours above 0, for instance 8 or 0.5")
-    return hours if text else 0.0
+    return hours
 
 
 def check_cores(
@@ -63,11 +65,11 @@ def embryo_plan(
     budget = read_hours(hours)
     check_cores(cores)
     plan = Plan(profile, data, dry=True, on=device)
-    jobs = cores or (1 if plan.on == "cuda" else os.cpu_count())
-    if budget:
-        print(*budget_lines(plan, budget, jobs), sep="\n")
+    if not budget:
+        print(plan)
         return
-    print(plan)
+    jobs = cores or (1 if plan.on == "cuda" else os.cpu_count())
+    print(*budget_lines(plan, budget, jobs), sep="\n")
 
 # %% ../../nbs/6_batch/08_commands.ipynb #c009
 def leave_unfinished(
@@ -106,7 +108,8 @@ def embryo_run(
         code = 0
         if plan.todo():
             code = run_plan(plan, cores, options=options.split())
-            print("".join(line + "\n" for line in comparison(measured(plan.nodes.values()))), end="", flush=True)
+            for line in comparison(measured(plan.nodes.values())):
+                print(line, flush=True)
         if code:
             leave_unfinished(plan, code)
     study = plan.study

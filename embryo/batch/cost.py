@@ -8,7 +8,8 @@ __all__ = ['FLOPS', 'SCORING', 'UPDATE_S', 'BATCH_S', 'STARTUP_S', 'MEMORY_MB', 
            'NEWEST', 'training_rate', 'update_seconds', 'weights', 'Model', 'trained_with', 'model_of', 'training_mb',
            'world_cost', 'raw_mb', 'text_mb', 'corpus_cost', 'muon_flops', 'training_seconds', 'looking_seconds',
            'series_cost', 'data_share', 'examine_cost', 'input_length', 'task_sizes', 'task_seconds', 'finetune_cost',
-           'cost', 'taken', 'processor', 'arithmetic', 'estimated', 'past_ratio', 'read_past', 'factor']
+           'cost', 'is_time', 'taken', 'processor', 'arithmetic', 'estimated', 'read_planned', 'past_ratio',
+           'read_past', 'factor']
 
 # %% ../../nbs/6_batch/03_cost.ipynb #c002
 import functools
@@ -18,6 +19,7 @@ import statistics
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 from .graph.scores import asked_evaluators
@@ -450,14 +452,21 @@ def cost(
     return dict(seconds=seconds + STARTUP_S, memory_mb=round(memory), disk_mb=disk)
 
 # %% ../../nbs/6_batch/03_cost.ipynb #64ad726d
+def is_time(
+    x,  # What a file says
+) -> bool:
+    "Whether this is a number of seconds above 0."
+    return isinstance(x, (int, float)) and 0 < x < float("inf")
+
+
 def taken(
     run: dict,  # run.json of a node
 ):  # Seconds; None where they are not known
     "What a node took, in the seconds that plans are made in."
     if run.get("cpu_s", 0) is None:
         return None
-    seconds = run.get("seconds") if run.get("on") == "cuda" else run.get("cpu_s", run.get("seconds"))
-    return seconds if isinstance(seconds, (int, float)) and 0 < seconds < float("inf") else None
+    clock = "seconds" if run.get("on") == "cuda" or "cpu_s" not in run else "cpu_s"
+    return run.get(clock) if is_time(run.get(clock)) else None
 
 # %% ../../nbs/6_batch/03_cost.ipynb #8b575460
 @functools.cache
@@ -475,7 +484,7 @@ def processor(
     return (named or [platform.processor() or platform.machine()])[0]
 
 # %% ../../nbs/6_batch/03_cost.ipynb #ba7c4015
-NEWEST = 500  # run.json files that are read
+NEWEST = 50  # nodes of a kind that count
 
 
 @functools.cache
@@ -493,38 +502,47 @@ def estimated(
     return dict(raw=node.cost["raw"], seconds=node.cost["planned"], by=arithmetic())
 
 # %% ../../nbs/6_batch/03_cost.ipynb #19f7cf4a
+def read_planned(
+    file: Path,  # run.json of a node
+) -> dict:  # What it holds; empty: there is none, it is damaged, or it does not say what was planned
+    "A node's record, if it says what was planned."
+    try:
+        run = read_json(file)
+    except (EmbryoError, OSError):
+        return {}
+    planned = run.get("planned") if isinstance(run, dict) else None
+    if not isinstance(planned, dict) or not is_time(planned.get("raw")) or not is_time(planned.get("seconds")):
+        return {}
+    return run
+
+
 def past_ratio(
     file: Path,  # run.json of a node
     machine: str,  # From `processor`
-):  # (kind, ratio), or None
+):  # Seconds taken by seconds estimated, or None
     "What one node says about estimates on this machine."
-    try:
-        run = read_json(file)
-    except EmbryoError:
+    run = read_planned(file)
+    if not run or run["planned"].get("by") != arithmetic() or run.get("processor") != machine:
         return None
-    planned = run.get("planned") if isinstance(run, dict) else None
-    if not isinstance(planned, dict) or planned.get("by") != arithmetic() or run.get("processor") != machine:
-        return None
-    raw = planned.get("raw")
     seconds = taken(run)
-    if seconds is None or not isinstance(raw, (int, float)) or not raw > 0:
-        return None
-    return file.parent.parent.name, seconds / raw
+    return seconds / run["planned"]["raw"] if seconds else None
 
 # %% ../../nbs/6_batch/03_cost.ipynb #095cef1c
 def read_past(
     folder: Path,  # papermill_runs
     machine: str,  # From `processor`; empty: an unknown one
-) -> dict:  # {kind: [ratio of taken to estimated seconds, ...]}
+) -> dict:  # {kind: [ratio of taken to estimated seconds, newest first]}
     "What this machine's nodes took, against what the arithmetic said."
-    found = {}
+    files = {}
     for f in Path(folder).glob("*/runs/*/*/run.json") if machine else []:
         with suppress(OSError):  # another batch may just replace it
-            found[f] = f.stat().st_mtime
+            files.setdefault(f.parent.parent.name, []).append((f.stat().st_mtime, f))
     past = {}
-    for f in sorted(found, key=found.get)[-NEWEST:]:
-        if known := past_ratio(f, machine):
-            past.setdefault(known[0], []).append(known[1])
+    for kind, found in files.items():
+        ratios = (past_ratio(f, machine) for _, f in sorted(found, reverse=True))
+        known = list(islice((r for r in ratios if r is not None), NEWEST))
+        if known:
+            past[kind] = known
     return past
 
 # %% ../../nbs/6_batch/03_cost.ipynb #500e3e28

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STATES', 'NEAR', 'CUTS', 'file_key', 'set_keys', 'check_files', 'planned_cost', 'corrections', 'assumed', 'how_long',
-           'how_large', 'node_line', 'total_line', 'measured', 'agreement', 'comparison', 'Plan', 'wall_seconds',
-           'section_names', 'Budget', 'choices', 'cut_section', 'how_to_fit', 'budget_lines']
+           'how_large', 'node_line', 'total_line', 'measured', 'agreement', 'comparison', 'node_table', 'Plan',
+           'wall_seconds', 'section_names', 'Budget', 'choices', 'cut_section', 'how_to_fit', 'budget_lines']
 
 # %% ../../nbs/6_batch/04_plan.ipynb #c002
 import functools
@@ -13,7 +13,18 @@ import heapq
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from .cost import FLOPS, SCORING, UPDATE_S, cost, factor, processor, read_past, taken, training_rate
+from embryo.batch.cost import (
+    FLOPS,
+    SCORING,
+    UPDATE_S,
+    cost,
+    factor,
+    processor,
+    read_past,
+    read_planned,
+    taken,
+    training_rate,
+)
 from .graph.results import all_nodes, as_list, asked_l1s, collect, result_nodes
 from .graph.study import Study, read_study
 from .nodes import WHOLE, Node
@@ -82,7 +93,7 @@ def planned_cost(
     if node.state() != "done":
         return guess
     run = read_json(node.folder / "run.json")
-    then = run.get("planned", {}).get("seconds", guess["planned"])
+    then = read_planned(node.folder / "run.json").get("planned", {}).get("seconds", guess["planned"])
     return dict(guess, seconds=taken(run) or run.get("seconds", planned), planned=then)
 
 # %% ../../nbs/6_batch/04_plan.ipynb #c013
@@ -175,11 +186,8 @@ def measured(
     "What was planned of each node that is done, and what it took, in seconds."
     out = {}
     for n in nodes:
-        try:
-            run = read_json(n.folder / "run.json")
-        except EmbryoError:
-            continue
-        if run.get("planned") and run.get("key") == n.key:
+        run = read_planned(n.folder / "run.json")
+        if run and run.get("key") == n.key:
             out[n.name] = dict(planned=run["planned"], seconds=taken(run))
     return out
 
@@ -205,7 +213,22 @@ def comparison(
     if not a["nodes"]:
         return []
     times = f"planned {how_long(a['planned'])}, measured {how_long(a['measured'])}"
-    return [f"{times}; {a['near']} of {a['nodes']} nodes within a factor of {NEAR} ({a['near'] / a['nodes']:.0%})"]
+    near = f"{a['near']} of {a['nodes']} nodes within a factor of {NEAR} ({a['near'] / a['nodes']:.0%})"
+    begun = len(table) - a["nodes"]
+    return [f"{times}; {near}" + f"; not counted: {begun} that went on after a stop" * bool(begun)]
+
+# %% ../../nbs/6_batch/04_plan.ipynb #1b4280a5
+def node_table(
+    table: dict,  # From `measured`, or `nodes` of batch.json
+):  # DataFrame: node, planned and measured (seconds), ratio
+    "Planned beside measured, node by node, the farthest off first."
+    import pandas as pd
+
+    rows = [(name, x["planned"]["seconds"], x["seconds"]) for name, x in table.items() if x["seconds"] is not None]
+    out = pd.DataFrame(rows, columns=["node", "planned", "measured"])
+    out["ratio"] = out["measured"] / out["planned"]
+    off = out["ratio"].where(out["ratio"] > 1, 1 / out["ratio"])
+    return out.loc[off.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
 
 # %% ../../nbs/6_batch/04_plan.ipynb #c021
 class Plan:
@@ -306,15 +329,19 @@ class Budget:
     plan: "Plan"
     seconds: float  # That there are
     cores: int  # Jobs at a time
-    taken: dict = field(default_factory=dict)  # Nodes of the results that fit, {name: None}
+    taken: set = field(default_factory=set)  # Names of the nodes of the results that fit
+
+    @functools.cached_property
+    def todo(self) -> set:
+        "Names of the nodes that are to run."
+        return {n.name for n in self.plan.todo()}
 
     def new(
         self,
         names: list,  # Of nodes
     ) -> list:  # Those that are to run and that no result before has asked for
         "What a result adds."
-        todo = {n.name for n in self.plan.todo()}
-        return [k for k in names if k in todo and k not in self.taken]
+        return [k for k in names if k in self.todo and k not in self.taken]
 
     def end(
         self,
@@ -366,22 +393,25 @@ def how_to_fit(
     study = budget.plan.study
     spec = study.profile["results"][result]
     values = {} if spec["template"] == "appendix" else choices(spec)
+    if not values:
+        return "nothing in it to cut"
 
-    def room(keep):
-        return budget.fits(budget.new(cut_section(study, result, keep)))
+    def adds(keep):
+        return budget.new(cut_section(study, result, keep))
 
     ways = []
     for key, there in values.items():
-        most = next((n for n in range(len(there) - 1, 0, -1) if room({key: n})), 0)
+        most = next((n for n in range(len(there) - 1, 0, -1) if budget.fits(adds({key: n}))), 0)
         if most:
             ways.append(f"{most} {CUTS[key][most > 1]} instead of {len(there)}")
     if ways:
         return "fits with " + ", or with ".join(ways)
-    one = dict.fromkeys(values, 1)
-    if values and room(one):
-        return "fits with " + " and ".join(f"1 {CUTS[k][0]} instead of {len(v)}" for k, v in values.items())
-    least = how_long(sum(budget.plan.nodes[k].cost["seconds"] for k in budget.new(cut_section(study, result, one))))
-    return f"the smallest form of it takes {least} alone, which does not fit" if values else "nothing in it to cut"
+    least = adds(dict.fromkeys(values, 1))
+    form = " and ".join(f"1 {CUTS[k][0]} instead of {len(v)}" for k, v in values.items())
+    if budget.fits(least):
+        return f"fits with {form}"
+    seconds = sum(budget.plan.nodes[k].cost["seconds"] for k in least)
+    return f"nor with {form}, which adds {how_long(seconds)}"
 
 # %% ../../nbs/6_batch/04_plan.ipynb #45363358
 def budget_lines(
@@ -400,7 +430,7 @@ def budget_lines(
         adds = how_long(sum(plan.nodes[k].cost["seconds"] for k in new))
         end = how_long(budget.end(new))
         if budget.fits(new):
-            budget.taken.update(dict.fromkeys(new))
+            budget.taken.update(new)
             lines.append(f"{adds:>9s} {end:>11s}  {result}")
         else:
             out.append((result, adds))

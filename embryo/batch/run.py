@@ -269,7 +269,7 @@ def write_batch(
     "Write what was planned and what it took, node by node."
     table = measured(plan.nodes.values())
     if table:
-        write_json(plan.study.runs / "batch.json", dict(seconds=agreement(table), nodes=table, **provenance()))
+        write_json(plan.study.runs / "batch.json", dict(agreement=agreement(table), nodes=table, **provenance()))
     return table
 
 # %% ../../nbs/6_batch/07_run.ipynb #c035
