@@ -411,7 +411,7 @@ def how_to_fit(
     if budget.fits(least):
         return f"fits with {form}"
     seconds = sum(budget.plan.nodes[k].cost["seconds"] for k in least)
-    return f"nor with {form}, which adds {how_long(seconds)}"
+    return f"not even with {form}, which adds {how_long(seconds)}"
 
 # %% ../../nbs/6_batch/04_plan.ipynb #45363358
 def budget_lines(
