@@ -16,7 +16,7 @@ from .graph.results import own_figures
 from .graph.series import corpus_nodes, series_nodes
 from .nodes import Node
 from .plan import Plan, budget_lines, comparison, measured
-from .run import run_node, run_plan
+from .run import run_node, run_plan, write_batch
 from ..ground.errors import EmbryoError
 from ..ground.files import command
 from ..ground.machine import device
@@ -112,6 +112,7 @@ def embryo_run(
                 print(line, flush=True)
         if code:
             leave_unfinished(plan, code)
+    write_batch(plan)
     study = plan.study
     figures = study.root / "figures" / study.name
     drawn = any(n.name.endswith("/appendix") for n in plan.nodes.values())

@@ -268,8 +268,13 @@ def write_batch(
 ) -> dict:  # {name: planned and taken seconds}, as `measured`
     "Write what was planned and what it took, node by node."
     table = measured(plan.nodes.values())
-    if table:
-        write_json(plan.study.runs / "batch.json", dict(agreement=agreement(table), nodes=table, **provenance()))
+    file = plan.study.runs / "batch.json"
+    there = {}
+    with suppress(EmbryoError):  # none yet, or a damaged one
+        there = read_json(file)
+    if table and (not isinstance(there, dict) or there.get("nodes") != table):
+        # "seconds", as wherever two runs may differ
+        write_json(file, dict(seconds=agreement(table), nodes=table, **provenance()))
     return table
 
 # %% ../../nbs/6_batch/07_run.ipynb #c035
@@ -297,12 +302,7 @@ def run_plan(
         command = engine_command(plan, cores, keep_going, options)
         heard = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         engine = subprocess.Popen(command, env=env | dict(EMBRYO_WORKER=str(socket_path)), **heard, **inherited)
-        try:
-            return wait_for(engine, Progress(plan.todo(), cores or os.cpu_count()))
-        finally:
-            # a record: a disk that has no room for it is no reason to fail
-            with suppress(EmbryoError, OSError):
-                write_batch(plan)
+        return wait_for(engine, Progress(plan.todo(), cores or os.cpu_count()))
 
 # %% ../../nbs/6_batch/07_run.ipynb #c038
 def run_one(
