@@ -101,11 +101,6 @@ def check_stages(
             f"{out}: objective {cfg.objective} does not train a model of family {family}; electra is"
             f" trained by rtd and nothing else is, so set objective under [pretrain.{family}]"
         )
-    if asked.generator and any(s.cfg.attention_bias != "none" or s.cfg.attention_scale != 1 for s in stages):
-        raise EmbryoError(
-            f"{out}: objective {cfg.objective} trains two models, whose attention cannot be helped at the start;"
-            " expected attention_bias none and attention_scale 1"
-        )
     for s in stages:
         if s.cfg.objective != cfg.objective or s.cfg.optimizer != cfg.optimizer:
             raise EmbryoError(
