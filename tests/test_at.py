@@ -180,7 +180,7 @@ def test_other_ids(lab, tmp_path):
 
 
 def test_another_kind_of_machine(lab, tmp_path, capfd, monkeypatch):
-    "Other threads, libraries, code or weights are refused by one sentence that says what; or said, and kept in the line."
+    "Other threads, libraries, code or weights are refused by one sentence; or said, and kept in the line."
     import torch
 
     from embryo.pretraining import stages
