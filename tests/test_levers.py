@@ -11,6 +11,7 @@ from embryo.evaluation.tasks.finetune import first_logits
 from embryo.ground.errors import EmbryoError
 from embryo.models.given import open_series
 from embryo.models.models import build
+from embryo.pretraining import objectives
 from embryo.pretraining.batches import training_batch
 from embryo.pretraining.settings import PretrainConfig, longest, make_optimizer
 from embryo.pretraining.training.heldout import heldout_loss
@@ -160,11 +161,26 @@ def test_help_ends_where_it_is_said(tmp_path):
     assert weights(runs[0]) == weights(runs[1])
 
 
-def test_two_models_are_not_helped(tmp_path):
-    "ELECTRA's discriminator is no masked language model, and silence would be worse than a refusal."
-    cfg = replace(CFG, objective="rtd", attention_bias="equal")
-    with pytest.raises(EmbryoError, match="whose attention cannot be helped at the start"):
-        pretrain(TRAIN, HELDOUT, build("electra", V, 32, **NET), None, cfg, tmp_path / "s", progress=False)
+@pytest.mark.parametrize("kind", ["neighbours", "equal"])
+def test_both_models_of_electra_are_helped(kind, tmp_path, monkeypatch):
+    "With draws that do not depend on the generator: help reaches the weights of both, and ends."
+
+    def draw(batch, logits):
+        fake = torch.zeros_like(batch.ids)
+        fake.view(-1)[batch.positions[::2]] = 1
+        return batch.ids, fake
+
+    monkeypatch.setattr(objectives, "redraw", draw)
+    ends = []
+    for lever in ("none", kind):
+        cfg = replace(CFG, objective="rtd", attention_bias=lever, bias_weight=2.0, start=1.0)
+        model = build("electra", V, 32, **NET)
+        pretrain(TRAIN, HELDOUT, model, None, cfg, tmp_path / lever, progress=False)
+        assert not getattr(model.generator, "attention_help", None)
+        ends.append({name: p.detach().clone() for name, p in model.named_parameters()})
+    for part in ("generator", "discriminator"):
+        queries = [name for name in ends[0] if name.startswith(part) and "query.weight" in name]
+        assert queries and all(not torch.equal(ends[0][name], ends[1][name]) for name in queries)
 
 
 @pytest.mark.parametrize("family", ["albert", "bert", "electra", "roberta"])

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['with_profiles', 'read_hours', 'check_cores', 'embryo_plan', 'leave_unfinished', 'embryo_run', 'add_trivial',
-           'redrawn', 'embryo_figures', 'run_wanted', 'embryo_corpus', 'embryo_pretrain', 'with_evaluators',
-           'asked_names', 'load_to_ask', 'data_to_ask', 'embryo_examine', 'embryo_finetune']
+           'redrawn', 'embryo_figures', 'run_wanted', 'embryo_corpus', 'step_again', 'embryo_pretrain',
+           'with_evaluators', 'asked_names', 'load_to_ask', 'data_to_ask', 'embryo_examine', 'embryo_finetune']
 
 # %% ../../nbs/6_batch/08_commands.ipynb #c002
 import os
@@ -217,6 +217,27 @@ def embryo_corpus(
     run_wanted(plan, corpus_nodes(plan.study, l1))
 
 # %% ../../nbs/6_batch/08_commands.ipynb #c021
+def step_again(
+    node: Node,  # Of a series
+    at: int,  # Step that was not saved
+    to: str,  # Folder for it; empty: `again` in the series' own
+    anyway: bool,  # Only warn of another kind of machine
+):
+    "Make a step again, and say where it lies."
+    from embryo.models.given import open_series
+    from embryo.pretraining.again import again
+
+    if node.template == "transplant":
+        raise EmbryoError(f"{node.name}: steps of a transplant are not made again; ask for those of what it grew from")
+    folder = node.series()
+    if not (folder / "series.json").is_file():
+        raise EmbryoError(f"{folder}: no such series; train it first, with the same command without --at")
+    p = node.params
+    training = p["training"] if "training" in p else p["stages"]
+    recipe = dict(corpora=str(Path(p["corpora"]).resolve()), model=p["model"], training=training, code=p["code"])
+    print(again(open_series(folder), at, to or None, anyway, recipe).path(at))
+
+# %% ../../nbs/6_batch/08_commands.ipynb #f398bdfe
 @command
 def embryo_pretrain(
     family: str = "roberta",  # albert, bert, electra or roberta
@@ -228,6 +249,9 @@ def embryo_pretrain(
     # Processes that share every batch, one for each GPU or CPU core; the same as
     # torchrun --nproc-per-node N --no-python embryo_pretrain ...
     processes: int = 1,
+    at: int = None,  # Make this step of the series, which was not saved, from the nearest earlier state, bit for bit
+    to: str = "",  # With --at: folder for the step; default: the folder again in that of the series
+    anyway: bool = False,  # With --at: only warn where this machine, its threads or this code are not what trained
 ):
     "Pretrain one model and keep its checkpoint series, under papermill_runs/<profile>; goes on where it was stopped."
     from embryo.pretraining.training.processes import lead, start_processes, started_together
@@ -238,7 +262,11 @@ def embryo_pretrain(
 
     def made():
         plan = Plan(profile, data)
-        run_wanted(plan, series_nodes(plan.study, family, l1, seed))
+        nodes = series_nodes(plan.study, family, l1, seed)
+        if at is None:
+            run_wanted(plan, nodes)
+        else:
+            step_again(nodes[-1], at, to, anyway)
 
     lead(made)
 

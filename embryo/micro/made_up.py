@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHARES', 'LOSSES', 'PROBED', 'WORDS', 'SCORES', 'SIZES', 'grow', 'MadeUp', 'made_up_losses', 'made_up_layer',
            'made_up_probe', 'made_up_counts', 'made_up_words', 'made_up_score', 'made_up_tasks', 'made_up_family',
-           'made_up_p1', 'made_up_stay', 'made_up_before', 'made_up_nursery']
+           'made_up_p1', 'made_up_stay', 'made_up_before', 'made_up_nursery', 'made_up_three']
 
 # %% ../../nbs/micro/06_made_up.ipynb #c002
 import itertools
@@ -320,3 +320,9 @@ def made_up_nursery(
         rows = made_up_stay(chain, seed, leaves, slope, budget, noise) + made_up_before(chain)
         out += [dict(base, **row) for row in rows]
     return row_frame(out)
+
+# %% ../../nbs/micro/06_made_up.ipynb #6cfde82d
+def made_up_three() -> pd.DataFrame:  # Rows
+    "Rows of three chains, of which one saves tokens."
+    chains = [("english:12M", 6, 0.2), ("zipf:2M,english:12M", 6, 0.2), ("nesting-zipf:2M,english:12M", 2, 0.2)]
+    return made_up_nursery(chains)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FAMILIES', 'WITH_PAIRS', 'PRE_LAYER_NORM', 'MODEL_TYPES', 'BESIDE', 'BIASES', 'SIZES', 'ATTENTION', 'Electra',
            'RobertaForPreTraining', 'build', 'generator_config', 'mlm_head', 'pair_head', 'layers_of', 'attention_bias',
-           'helped_attention', 'hidden_at', 'check_fit', 'check_config']
+           'helped_attention', 'helped_mask', 'hidden_at', 'check_fit', 'check_config']
 
 # %% ../../nbs/2_models/00_models.ipynb #c002
 from contextlib import contextmanager
@@ -267,20 +267,23 @@ def attention_bias(
 # %% ../../nbs/2_models/00_models.ipynb #9a984e2f
 @contextmanager
 def helped_attention(
-    model,  # A model that `hidden_at` knows
+    model,  # A model that `hidden_at` knows; of `Electra` both models are helped
     scale: float = 1.0,  # Factor on attention scores
     kind: str = "none",  # none, neighbours or equal
     weight: float = 0.0,  # Size of the bias
 ):
-    "Change the scores of attention within a block, for what passes through `hidden_at`; afterwards they are plain."
+    "Change the scores of attention for what passes through `hidden_at` or `helped_mask`; afterwards they are plain."
     plain = {m: m.scaling for m in model.modules() if hasattr(m, "num_attention_heads") and hasattr(m, "scaling")}
     for m, scaling in plain.items():
         m.scaling = scaling * scale
-    model.attention_help = None if kind == "none" or not weight else (kind, weight)
+    parts = [model.generator, model.discriminator] if isinstance(model, Electra) else [model]
+    for part in parts:
+        part.attention_help = None if kind == "none" or not weight else (kind, weight)
     try:
         yield
     finally:
-        model.attention_help = None
+        for part in parts:
+            part.attention_help = None
         for m, scaling in plain.items():
             m.scaling = scaling
 
@@ -318,6 +321,17 @@ def _with_help(model, input_ids, keys):
     if keys.dtype == torch.bool:
         return bias.masked_fill(~keys, torch.finfo(bias.dtype).min)
     return bias + keys
+
+# %% ../../nbs/2_models/00_models.ipynb #22903503
+def helped_mask(
+    model,  # A model of transformers, whole
+    input_ids,  # (B, T) int64
+    attention_mask,  # (B, T) int64, or None if nothing is padded
+):  # As given; or (B or 1, 1, T, T) fp32, with what `helped_attention` adds to the scores
+    "The mask for a model's own forward pass, where states are needed everywhere."
+    if not getattr(model, "attention_help", None):
+        return attention_mask
+    return _with_help(model, input_ids, None if attention_mask is None else attention_mask.bool()[:, None, None])
 
 # %% ../../nbs/2_models/00_models.ipynb #5ca76359
 def hidden_at(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNITS', 'CHAIN', 'NEXT', 'VARIANT', 'budget', 'said', 'Stay', 'is_chain', 'grown', 'read_chain', 'chain_name',
-           'before', 'stay_config', 'chain_stages', 'chain_run', 'chain_rows']
+           'before', 'stay_config', 'chain_stages', 'chain_parts', 'chain_run', 'chain_rows']
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c002
 import math
@@ -23,7 +23,7 @@ from ..models.models import build
 from ..models.series import Series
 from .batches import l1_marks
 from .objectives import find_objective
-from .runs import advise, loss_rows
+from .runs import advise, loss_rows, recipe_of
 from .settings import PretrainConfig, longest
 from .training.loop import Stage, pretrain_stages
 from .training.processes import together
@@ -177,6 +177,23 @@ def chain_stages(
     return out
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c011b
+def chain_parts(
+    family: str,  # albert, bert, electra or roberta
+    l1: str,  # A chain
+    seed: int,  # Initialisation, order, masks, dropout
+    corpora,  # Folder with tokenizer/ and <l1>/{train,heldout}
+    model: dict,  # Fields of the transformers config, and `positions`
+    trainings: list,  # Fields of PretrainConfig, one dictionary a stay; steps follows from the budget
+) -> tuple:  # (list of `Stage`, freshly built model, tokenizer)
+    "What a chain stands for."
+    stages = chain_stages(read_chain(l1), corpora, trainings, seed)
+    tok = open_tokenizer(Path(corpora) / "tokenizer")
+    cfg = stages[-1].cfg
+    pairs = bool(find_objective(cfg.objective).pairs)
+    shape = {"positions": max(longest(s.cfg) for s in stages), **model}
+    return stages, build(family, len(tok), seed=seed, pairs=pairs, generator=cfg.generator, **shape), tok
+
+# %% ../../nbs/3_pretraining/07_chains.ipynb #40e5c102
 @together
 def chain_run(
     family: str,  # albert, bert, electra or roberta
@@ -190,31 +207,15 @@ def chain_run(
     **kwargs,  # progress, fresh, stop_after of `pretrain_stages`
 ) -> Series:  # The finished series <family>-<chain>-s<seed>
     "Train one model through a chain."
-    corpora = Path(corpora)
     series = Path(series)
     stays = read_chain(l1)
-    stages = chain_stages(stays, corpora, trainings, seed)
-    tok = open_tokenizer(corpora / "tokenizer")
-    cfg = stages[-1].cfg
+    parts = chain_parts(family, l1, seed, corpora, model, trainings)
     shared = series / f"{family}-{chain_name(before(stays))}-s{seed}"
-    net = build(
-        family,
-        len(tok),
-        seed=seed,
-        pairs=bool(find_objective(cfg.objective).pairs),
-        generator=cfg.generator,
-        **{"positions": max(longest(s.cfg) for s in stages), **model},
-    )
     start = open_series(shared) if stays[1:] and (shared / "series.json").is_file() else None
-    made = pretrain_stages(
-        stages,
-        net,
-        tok,
-        series / f"{family}-{chain_name(stays)}-s{seed}",
-        dict(family=family, l1=chain_name(stays), seed=seed, **({"code": code} if code else {})),
-        start=start,
-        **kwargs,
-    )
+    folder = series / f"{family}-{chain_name(stays)}-s{seed}"
+    names = dict(family=family, l1=chain_name(stays), seed=seed, **({"code": code} if code else {}))
+    recipe = recipe_of(corpora, folder, model, trainings)
+    made = pretrain_stages(*parts, folder, names, start=start, recipe=recipe, **kwargs)
     if not kwargs.get("stop_after"):
         advise(made)
     return made

@@ -23,7 +23,7 @@ from ..corpora.floors import AS_MASK, AS_RANDOM
 from ..ground.errors import EmbryoError, choose
 from ..ground.profiles import load_function
 from ..ground.seeds import sha256
-from ..models.models import hidden_at, mlm_head, pair_head
+from ..models.models import helped_mask, hidden_at, mlm_head, pair_head
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c005
 @dataclass
@@ -240,7 +240,8 @@ def replaced_tokens(
     generator = masked_lm(model.generator, batch)
     ids, fake = redraw(batch, generator.logits)
     types = segment_types(model.generator, batch)
-    scores = model.discriminator(input_ids=ids, attention_mask=batch.mask, token_type_ids=types).logits.float()
+    mask = helped_mask(model.discriminator, ids, batch.mask)
+    scores = model.discriminator(input_ids=ids, attention_mask=mask, token_type_ids=types).logits.float()
     real = slice(None) if batch.mask is None else batch.mask.bool()
     scores = scores[real].flatten()
     fake = fake[real].flatten()

@@ -5,15 +5,17 @@
 # %% auto #0
 __all__ = ['ONSET_COLUMNS', 'MAP_COLUMNS', 'DASHES', 'PLACES', 'FOUR', 'with_near', 'mean_onset', 'check_onset', 'onset',
            'paper_places', 'head_frames', 'map_cells', 'map_data', 'draw_map', 'plot_maps', 'evenly', 'collect_maps',
-           'shown_frames', 'draw_near', 'shown_head', 'draw_metric', 'plot_near', 'nine_steps', 'bound_note']
+           'shown_frames', 'draw_near', 'shown_head', 'draw_metric', 'plot_near', 'nine_steps', 'bound_note',
+           'near_data', 'counted_windows', 'kept_maps', 'save_gifs', 'table_onsets']
 
 # %% ../../../nbs/5_results/05_p1/05_attention.ipynb #c002
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from ...evaluation.attention import METRICS, NEAR, near_weights, read_maps
+from ...evaluation.attention import METRICS, NEAR, near_weights, read_maps, save_gif
 from ...ground.errors import EmbryoError, choose
 from ..figures import figure
 from .losses import panels
@@ -314,13 +316,63 @@ def bound_note(
     return "" if (rows["metric"] == "near").any() else "Near is the sum of its parts, its band a bound."
 
 
+def near_data(
+    rows: pd.DataFrame,  # All rows
+) -> pd.DataFrame:  # Attention rows of the first seed with `near`; none where there is but one step
+    "The numbers of figure 4 as curves."
+    d = rows[(rows["evaluator"] == "attention") & (rows["seed"] == 0)]
+    return with_near(d) if d["step"].nunique() > 1 else d.head(0)
+
+
+def counted_windows(
+    data: pd.DataFrame,  # From `near_data`
+) -> str:  # A sentence
+    "How much text the means are over."
+    return f"n = {data['n'].max():,.0f} windows."
+
+
 figure(
     "p1_fig4_near",
-    with_near,
+    near_data,
     plot=plot_near,
     title=FOUR,
+    notes=(counted_windows,),
+    behind=lambda rows, data: bound_note(rows[rows["evaluator"] == "attention"]),
     text=(
         "Figure 4 as numbers: mean attention of each position to itself, to its neighbours, and to all three. Bars:"
         " halfway between the first and the last step. Bands: 95%, over windows."
     ),
 )
+
+# %% ../../../nbs/5_results/05_p1/05_attention.ipynb #6318e6f6
+def kept_maps(
+    rows: str,  # The profile's rows.csv; empty: there are none
+    series: str,  # albert-english-s0
+) -> pd.DataFrame:  # Columns `MAP_COLUMNS`; empty where none were kept
+    "The maps of one series that lie beside a profile's rows."
+    file = Path(rows).parent / "maps.parquet"
+    found = pd.read_parquet(file) if rows and file.is_file() else pd.DataFrame(columns=MAP_COLUMNS)
+    return found[found["series"] == series]
+
+
+def save_gifs(
+    maps: pd.DataFrame,  # From `kept_maps`
+    folder,  # figures/<profile>
+) -> list:  # The files
+    "Animations of the head that figure 4 shows, one a layer."
+    name = "p1_fig4_layer{}_head{}.gif"
+    places = maps[["layer", "head"]].drop_duplicates().itertuples(index=False)
+    files = {Path(folder) / name.format(*place): shown_frames(maps, place[0]) for place in places}
+    for file, frames in files.items():
+        save_gif(frames, file)
+    return list(files)
+
+# %% ../../../nbs/5_results/05_p1/05_attention.ipynb #c41441b7
+def table_onsets(
+    rows: pd.DataFrame,  # From `near_data`; may be empty
+) -> pd.DataFrame:  # Indexed by metric and layer; empty without rows
+    "Onsets of all metrics for reading."
+    if rows.empty:
+        return pd.DataFrame()
+    found = pd.concat([onset(rows, m).assign(metric=m) for m in METRICS])
+    return found.drop(columns=["family", "l1"]).set_index(["metric", "layer"]).round(3)

@@ -217,6 +217,8 @@ def relation_data(
     curves = over_seeds(careful(mine[(mine["task"] == task) & (mine["metric"] == "p@1")]), by=("group", "step"))
     if curves.empty:
         raise EmbryoError(f"tables 1 and 8: no rows with task={task} and metric=p@1; ask the checkpoints first")
+    if mine["step"].nunique() < 2:
+        raise EmbryoError("tables 1 and 8: rows of one checkpoint; a verdict over time needs at least two")
     found = verdicts(mine, task)
     out = []
     for r in relations:

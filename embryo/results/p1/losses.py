@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['P1_TABLE2', 'P1_OFFICIAL', 'P1_EXACT', 'SPELLED', 'UNFORMED', 'P1_INDEX', 'P1_FORMS', 'P1_GLUE', 'GLUE', 'COLORS',
-           'HUES', 'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'PARTS', 'PAIRS', 'BINARY', 'PARTS_COLUMNS', 'smooth',
-           'layer_at', 'chosen', 'one_split', 'averaged', 'family_name', 'panels', 'steps_axis', 'beside', 'key',
-           'said_count', 'bands_note', 'depth_note', 'repeats', 'parts_data', 'draw_part', 'loss_level', 'draw_levels',
-           'parts_title', 'plot_parts', 'heldout_bands', 'unformed_note']
+           'HUES', 'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'PARTS', 'PAIRS', 'BINARY', 'PARTS_COLUMNS',
+           'OTHER_PARTS', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'family_name', 'panels',
+           'steps_axis', 'beside', 'key', 'said_count', 'bands_note', 'depth_note', 'repeats', 'parts_data',
+           'draw_part', 'loss_level', 'draw_levels', 'parts_title', 'plot_parts', 'heldout_bands', 'unformed_note',
+           'table_losses']
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c002
 import numpy as np
@@ -398,3 +399,18 @@ figure(
     names=PARTS,
     notes=(heldout_bands, unformed_note),
 )
+
+# %% ../../../nbs/5_results/05_p1/00_losses.ipynb #b6f5579a
+OTHER_PARTS = ("sop", "nsp", "discriminator", "total")  # of losses that are no language modelling, and their sum
+
+
+def table_losses(
+    rows: pd.DataFrame,  # All rows
+    l1: str = "english",  # Trained on what
+    last: int = 3,  # How many checkpoints
+) -> pd.DataFrame:  # Step down; family, and loss (nats) or tokens across
+    "Held-out loss and tokens of each family at the last checkpoints."
+    d = chosen(rows, evaluator="pretrain", l1=l1, metric=["loss", "tokens"], family=list(FAMILY))
+    d = d[(d["split"] != "train") & ~d["group"].isin(OTHER_PARTS)]
+    view = d.pivot_table(index="step", columns=["family", "metric"], values="value")
+    return view.rename(columns=dict(loss="held-out loss (nats)")).round(3).tail(last)

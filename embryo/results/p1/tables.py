@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PRETRAIN_NAMES', 'MODEL_NAMES', 'FORM_COLUMNS', 'PARTS', 'COUNTED', 'PROBE_COUNTS', 'SIZE_COLUMNS', 'SIX', 'GIVEN',
            'pretraining', 'tokens_seen', 'table2', 'table4', 'probe_counts', 'printed_count', 'count_text', 'table5',
-           'table6', 'table7', 'settings_data', 'finetuning_data', 'for_series']
+           'table6', 'table7', 'settings_data', 'finetuning_data', 'for_series', 'main_family', 'given_series']
 
 # %% ../../../nbs/5_results/05_p1/07_tables.ipynb #c002
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ...pretraining.settings import PretrainConfig
 from ..curves import table3
 from ..figures import Figure, figure, find_figure, text_of
 from ..levels import data_sizes
-from .losses import GLUE, P1_EXACT, P1_OFFICIAL, P1_TABLE2, PROBES, chosen
+from .losses import FAMILY, GLUE, P1_EXACT, P1_OFFICIAL, P1_TABLE2, PROBES, chosen
 from ..settings import HELP, refined, said_help, said_masking
 from ..settings import table4 as size_table
 from ..settings import table5 as finetuning_table
@@ -239,3 +239,18 @@ def for_series(
     "The same figure for a series that others made."
     fig = find_figure(name)
     return replace(fig, name=f"{name}_{family}", text=lambda d: text_of(fig, d).replace("ALBERT", family), behind=None)
+
+# %% ../../../nbs/5_results/05_p1/07_tables.ipynb #15388e4e
+def main_family(
+    rows: pd.DataFrame,  # All rows
+) -> str:
+    "ALBERT, or what a profile has instead: the family whose words figures 1 and 4 show."
+    wordy = set(rows.loc[rows["evaluator"].isin(["reconstruct", "mask_predict"]), "family"].dropna())
+    return "albert" if "albert" in wordy or not wordy else sorted(wordy)[0]
+
+
+def given_series(
+    rows: pd.DataFrame,  # All rows
+) -> list:  # Names, as the profile calls them
+    "Series that others made."
+    return sorted(set(rows["family"].dropna()) - {*FAMILY, ""})

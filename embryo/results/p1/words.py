@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FORM_ORDER', 'WORD_COLUMNS', 'FAINT', 'LEFT', 'WORD_NOTES', 'FORMS', 'BAND_KINDS', 'DOTTED', 'CLASSES', 'word_data',
            'group_rank', 'group_order', 'lines_of', 'not_rescaled', 'fewer_ticks', 'plot_words', 'left_note', 'plot_as',
-           'absent_bands', 'said_masked']
+           'absent_bands', 'said_masked', 'said_windows']
 
 # %% ../../../nbs/5_results/05_p1/02_words.ipynb #c002
 from functools import partial
@@ -215,3 +215,14 @@ figure(
     text=said_masked,
     **CLASSES,
 )
+
+# %% ../../../nbs/5_results/05_p1/02_words.ipynb #63a9e9c0
+def said_windows(
+    rows: pd.DataFrame,  # All rows
+    family: str = "albert",  # Whose positions
+) -> str:  # A sentence
+    "How many sentences were examined in windows."
+    d = chosen(rows, evaluator="reconstruct", metric="cut_sentences", family=family)
+    if d.empty:
+        return "No sentences were examined."
+    return f"{d['value'].iloc[0]:,.0f} of {d['n'].iloc[0]:,} sentences were cut into windows."

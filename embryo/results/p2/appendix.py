@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['NOT_RUN', 'TABLE1_PICTURE', 'TRIVIAL_NOTE', 'scored_l1s', 'with_marks', 'marks_of', 'example_of_grammar',
-           'pretraining_settings', 'sizes_of_tasks', 'finetuning_settings', 'table1_data', 'table1_and_layout', 'gains',
-           'gains_over_overlap', 'three_stages', 'after_english', 'after_transplants', 'claims']
+           'pretraining_settings', 'sizes_of_tasks', 'finetuning_settings', 'table1_data', 'seeds_note',
+           'table1_and_layout', 'gains', 'gains_over_overlap', 'three_stages', 'after_english', 'after_transplants',
+           'claims', 'difference_rows']
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #2026d51b
 import pandas as pd
@@ -119,6 +120,15 @@ def table1_data(
     return with_marks(d, rows)
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #9fdc2111
+def seeds_note(
+    data: pd.DataFrame,  # From `table1_data`
+) -> str:  # A sentence
+    "How many models stand behind a score."
+    fewest, most = data["seeds"].min(), data["seeds"].max()
+    span = f"{fewest:.0f} to {most:.0f}" if fewest < most else f"{most:.0f}"
+    return f"{span} seed{'s' if most > 1 else ''}, score at the last update."
+
+
 @figure(
     "p2_table1",
     title="Table 1 - GLUE development scores by L1",
@@ -128,6 +138,7 @@ def table1_data(
             "° = not different from the best predictor without a model, word overlap included, ↓ = below it;"
             " – = not run in this profile."
         ),
+        seeds_note,
         marks_of,
     ),
 )
@@ -143,7 +154,7 @@ TABLE1_PICTURE = Figure(
     plot=plot_transfer,
     title="Table 1 as intervals",
     text="P2, table 1 as intervals (95%, seeds and examples).",
-    notes=(marks_of,),
+    notes=(seeds_note, marks_of),
 )
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #defc9dc9
@@ -235,3 +246,21 @@ def claims(rows):
         return NOT_RUN, NOT_RUN
     d = ordering(rows)
     return with_marks(d, rows), table_ordering(d)
+
+# %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #44f3961f
+def difference_rows(
+    rows: pd.DataFrame,  # All rows
+) -> list:  # Of dicts, as `row_frame` takes them
+    "The orderings as rows."
+    compared, _ = claims(rows)
+    return [
+        dict(
+            task=c.task,
+            group=f"{c.a} - {c.b}",
+            metric="difference",
+            value=c.difference,
+            n=c.seeds,
+            stderr=(c.high - c.low) / 3.92,
+        )
+        for c in compared.itertuples()
+    ]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHOSE', 'KNOWN', 'NOT_RUN', 'SHOWN_SIGNS', 'Clinic', 'look_at_plateau', 'levers', 'lever_table', 'confirmed',
-           'compared', 'every_size', 'signs', 'first_movers', 'forecasts']
+           'compared', 'every_size', 'signs', 'first_movers', 'forecasts', 'said_runs', 'said_best', 'clinic_rows']
 
 # %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #223abb49
 from dataclasses import dataclass, field
@@ -298,3 +298,46 @@ def forecasts(rows, clinic):
     data = _captioned(data.assign(chose=data["seed"] >= CHOSE), text, clinic)
     data.attrs["forecast"] = forecast(data)
     return data
+
+# %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #d7873f02
+def said_runs(
+    clinic: Clinic,
+) -> str:
+    "How much was run."
+    runs = clinic.runs
+    return (
+        f"{len(runs)} runs of {runs['name'].nunique()} settings, {runs['budget'].sum() / 1e6:,.0f} million tokens of"
+        f" {clinic.target}, {runs['spent'].sum() / 3600:.1f} CPU hours of updates"
+    )
+
+
+def said_best(
+    clinic: Clinic,
+) -> str:
+    "The setting that needs the fewest tokens, of those that were confirmed on other seeds."
+    confirmed = clinic.confirming[clinic.confirming["size"] == clinic.size]
+    if confirmed.empty:
+        return "Nothing has been confirmed on other seeds yet."
+    table = by_setting(confirmed[confirmed["budget"] == confirmed["budget"].max()])
+    always = table[table["reached"] == table["seeds"]]
+    if always.empty:
+        return "No setting left the plateau on every seed."
+    e = next(always.itertuples())
+    return (
+        f"The setting that needs the fewest tokens, {e.setting or 'as in open'}, leaves the plateau after"
+        f" {e.tokens / 1e6:.1f} million tokens and {e.seconds:.0f} CPU seconds (n={e.seeds}) and ends at"
+        f" {e.final:.2f} nats."
+    )
+
+
+def clinic_rows(
+    clinic: Clinic,
+) -> list:  # Of dicts, as `row_frame` takes them
+    "What each setting needs, and how far each sign leads."
+    out = []
+    for e in by_setting(clinic.runs).itertuples():
+        arm = dict(task="plateau", n=e.seeds, group=f"{e.nursery} {e.setting} {e.size} {e.budget / 1e6:g}M")
+        values = dict(tokens=e.tokens, seconds=e.seconds, final=e.final, reached=e.reached)
+        out += [dict(arm, metric=metric, value=v) for metric, v in values.items() if v == v]
+    moved = [e for e in leads(clinic.moves).itertuples() if e.moved]
+    return out + [dict(task="signs", group=e.sign, metric="lead", value=e.lead, n=e.moved) for e in moved]

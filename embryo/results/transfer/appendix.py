@@ -5,19 +5,20 @@
 # %% auto #0
 __all__ = ['NOT_RUN', 'PAIR_TASKS', 'COLOURS', 'MARKS', 'QUESTIONS', 'l1_order', 'plot_learned', 'identity', 'of_study',
            'table_arms', 'arms', 'plot_twins', 'twins', 'plot_comparing', 'heads', 'plot_without', 'without',
-           'plot_chains', 'washed', 'plot_frozen', 'frozen', 'table_questions', 'questions']
+           'plot_chains', 'washed', 'plot_frozen', 'frozen', 'table_questions', 'questions', 'said_models',
+           'said_questions', 'question_rows']
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #83172441
 import numpy as np
 import pandas as pd
 
-from ..figures import figure
+from ..figures import counted, figure
 from ..levels import trivial_levels
 from ..nursery.tables import with_interval
 from ..p1.losses import beside, panels
 from ..p2.gain import differences
 from ..statistics import over_seeds
-from .arms import DESIGN, models_scored
+from .arms import DESIGN, learned, models_scored
 from .heads import comparing, loss_over_seeds, losses_without
 from .washout import CHAIN, along_chains, around_frozen
 
@@ -332,3 +333,35 @@ def questions(rows):
     d = d[(d["twin"] == "") & d["task"].isin(PAIR_TASKS)]
     pairs = [pair for pair in QUESTIONS if set(pair) <= set(d["l1"])]
     return differences(d, pairs) if pairs else NOT_RUN
+
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #3fe80b7d
+def said_models(
+    rows: pd.DataFrame,  # All rows
+) -> str:
+    "How much was run."
+    known = learned(rows)
+    seeds = known["seed"].nunique()
+    return f"{len(known)} models of {known['l1'].nunique()} L1s, {counted(seeds, 'seed')}"
+
+
+def said_questions(
+    rows: pd.DataFrame,  # All rows
+) -> str:  # A line a question
+    "What each question comes to, as a mean over tasks."
+    found = questions(rows)
+    if found.empty:
+        return "No two languages of a question were run."
+    return "\n".join(
+        f"{QUESTIONS[e.a, e.b]} ({e.a} - {e.b}): {e.difference:+.2f} [{e.low:+.2f}, {e.high:+.2f}], {e.verdict}"
+        for e in found[found["task"] == "mean"].itertuples()
+    )
+
+
+def question_rows(
+    rows: pd.DataFrame,  # All rows
+) -> list:  # Of dicts, as `row_frame` takes them
+    "The differences, for other profiles to be held against."
+    return [
+        dict(task=e.task, metric="difference", group=f"{e.a} - {e.b}", value=e.difference, n=e.seeds)
+        for e in questions(rows).itertuples()
+    ]

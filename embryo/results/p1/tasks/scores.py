@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['SCORE_COLUMNS', 'GLUE_COLUMNS', 'mean_error', 'with_published', 'step_scores', 'shared_tasks', 'glue_mean',
-           'check_public', 'read_public', 'mean_level', 'best_of', 'score_points', 'mean_tasks', 'level_lines',
-           'public_lines', 'glue_data', 'average_data']
+           'check_public', 'read_public', 'kept_public', 'mean_level', 'best_of', 'score_points', 'mean_tasks',
+           'level_lines', 'public_lines', 'glue_data', 'average_data']
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #c002
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
@@ -119,6 +121,14 @@ def read_public(
     value = pd.to_numeric(d["value"], errors="coerce")
     check_public(d, value, path)
     return d.assign(value=value)[["name", "task", "value"]]
+
+# %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #7b1b97e8
+def kept_public(
+    folder,  # figures/<profile>
+) -> pd.DataFrame:  # From `read_public`; None where there is no public.csv
+    "The scores of public models that lie beside the figures."
+    file = Path(folder) / "public.csv"
+    return read_public(file) if file.is_file() else None
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #c009a
 def mean_level(
