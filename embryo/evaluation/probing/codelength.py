@@ -151,13 +151,14 @@ def code_rows(
     group: str,  # probe, control, or frequencies of either
 ) -> list:  # Records of codelength (bits a target) and compression
     "Description length of one group, by layer."
+    frame = dict(at=np.tile(np.arange(len(layers)), len(bits)), cluster=np.repeat(cluster, len(layers)))
+    means = mean_rows(pd.DataFrame(frame | dict(value=bits.ravel())), ["at"])
     out = []
-    for layer, mine in zip(layers, bits.T):
-        mean = mean_rows(pd.DataFrame(dict(group=group, value=mine, cluster=cluster)), ["group"]).iloc[0]
-        about = dict(group=group, layer=layer, n=int(mean["n"]))
-        gain = math.log2(n_labels) / mean["value"]
-        out.append(dict(about, metric="codelength", value=mean["value"], stderr=mean["stderr"]))
-        out.append(dict(about, metric="compression", value=gain, stderr=gain * mean["stderr"] / mean["value"]))
+    for layer, length, error, n in zip(layers, means["value"], means["stderr"], means["n"]):
+        about = dict(group=group, layer=layer, n=n)
+        gain = math.log2(n_labels) / length
+        out.append(dict(about, metric="codelength", value=length, stderr=error))
+        out.append(dict(about, metric="compression", value=gain, stderr=gain * error / length))
     return out
 
 # %% ../../../nbs/4_evaluation/03_probing/02_codelength.ipynb #100146a8
