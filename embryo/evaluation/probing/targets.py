@@ -119,7 +119,7 @@ def check_probe_config(
     for k in ("steps", "batch", "eval_every", "patience", "stop"):
         if not getattr(cfg, k) >= 1:
             raise EmbryoError(f"ProbeConfig: {k} is {getattr(cfg, k)!r}; expected at least 1")
-    for k in ("max_targets", "max_sentences", "max_tokens", "ram_mb"):
+    for k in ("code_steps", "max_targets", "max_sentences", "max_tokens", "ram_mb"):
         if not getattr(cfg, k) >= 0:
             raise EmbryoError(f"ProbeConfig: {k} is {getattr(cfg, k)!r}; expected 0 or more")
     for k in ("lr", "clip"):
@@ -146,6 +146,8 @@ class ProbeConfig:
     test_batch: int = 1024  # Targets of a mini-batch of the test set, the last of which the published mode scores (P1)
     mode: str = "both"  # corrected, published or both
     control: bool = True  # Train the control task beside every probe
+    # Updates for each portion of the online code, as a share of `steps` (ours); 0: no description length
+    code_steps: float = 0.1
     max_targets: int = 0  # Training targets of a task, drawn at random; 0: all (ours)
     max_sentences: int = 0  # Sentences of a split, every k-th; 0: all (ours)
     max_tokens: int = 0  # Padded tokens of a forward pass; 0: 2,048 on a CPU (its cache is small), 32,768 on a GPU
