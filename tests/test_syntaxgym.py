@@ -551,7 +551,7 @@ def test_from_the_command_line(lab, data, run, tmp_path):
     code, _, err = run("embryo_examine", series, sentences, "--data", lab["data"], *wanted)
     assert code and "syntaxgym: no suites here; expected <suite>.json" in err
     code, _, err = run("embryo_examine", series, sentences, *wanted)
-    assert code and "syntaxgym reads syntaxgym, and there are none" in err
+    assert code and "give --data, a folder with" in err and "syntaxgym (syntaxgym)" in err
 
 
 PROFILE = """
