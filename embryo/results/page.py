@@ -35,7 +35,7 @@ class Page:
     out: str = ""  # Folder for this run's own rows; empty: keep nothing
     options: dict = field(default_factory=dict)  # Handed to every figure's data, as what was read from rows once
     began: float = field(default_factory=time.time)  # Seconds of the epoch
-    held: pd.DataFrame = None  # The ledger of claims, once `ledger` has been called
+    held: pd.DataFrame = None  # The ledger of claims, once `show_ledger` has been called
 
     def show(
         self,
@@ -56,12 +56,12 @@ class Page:
 
             display(view)
 
-    def ledger(
+    def show_ledger(
         self,
-        **options,  # As of `show`
+        name: str,  # Of the files: p1_claims. The cell says it, for the book to find the caption by it
     ):
-        "Draw the ledger of the paper's claims, and keep it for `tell`."
-        self.show(f"claims_{self.prefix}", save_as=f"{self.prefix}_claims", **options)
+        "Lay out the ledger of the paper's claims, and keep it for `tell`."
+        self.show(f"claims_{self.prefix}", save_as=name)
         self.held = ledger_data(self.rows, self.prefix)
 
     def tell(
@@ -70,7 +70,7 @@ class Page:
     ):  # IPython's Markdown
         "What the paper says of a figure, what these rows say, and whether they agree."
         if self.held is None:
-            raise EmbryoError(f"tell({name!r}): the ledger of claims has not been drawn; call ledger() before it")
+            raise EmbryoError(f"tell({name!r}): the ledger of claims has not been drawn; call show_ledger before it")
         return tell(self.held, name)
 
     def own_figures(self):
