@@ -18,7 +18,7 @@ from ..results import curves  # noqa: F401 - whose figures are declared by that,
 from ..results.acquisition import drawings as of_acquisition  # noqa: F401
 from ..results.claims import ledger  # noqa: F401
 from ..results.figures import FIGURES
-from ..results.grown import minimal  # noqa: F401
+from ..results.grown import minimal, probe_cost, syntaxgym  # noqa: F401
 from ..results.nursery import appendix as of_nursery  # noqa: F401
 from ..results.p1 import attention, completions, knowledge, layers, losses, orders, tables, words  # noqa: F401
 from ..results.p1.tasks import drawings as of_tasks  # noqa: F401
@@ -99,9 +99,11 @@ def whole_table(
     file: Path,  # The same table as Markdown
     places: set,  # As of `with_places`
 ) -> dict:  # The result, with all of its text where it was cut off
-    "A table that is not cut off."
+    "A table that is not cut off, and whose names of figures are links."
     data = output.get("data", {})
-    if not re.search(r"\.\.\.</t[dh]>", "".join(data.get("text/html", ""))):
+    shown = "".join(data.get("text/html", ""))
+    cut = re.search(r"\.\.\.</t[dh]>", shown)
+    if not cut and not set(re.findall(r"<td>(\w+)</td>", shown)) & set(places):
         return output
     head, *rows = table_cells(file.read_text())
     row = lambda texts, tag: "".join(f"<{tag}>{with_places(t, places)}</{tag}>" for t in texts)
