@@ -243,7 +243,7 @@ def test_steps_of_a_series_from_the_command_line(lab, run, tmp_path):
     rows = read_rows(out)
     assert rows["step"].nunique() == 3 and set(rows["evaluator"]) == {"minimal_pairs"}
     code, _, err = run("embryo_examine", series, sentences, *wanted)
-    assert code and "blimp (pairs)" in err
+    assert code and "blimp (minimal_pairs)" in err
     code, _, err = run("embryo_examine", series, sentences, "--data", lab["data"], "--suites", "zorro", *wanted)
     assert code and "zorro: no minimal pairs here" in err
 
