@@ -1,41 +1,39 @@
-# The batch as Snakemake sees it: one rule, because the graph itself comes from the profile (embryo.batch.plan).
-# `make run` and `embryo_run` call this; to use a cluster:  embryo_run --options "--executor slurm --jobs 20"
+# The batch as Snakemake sees it: a rule a job, because the graph comes from the profile (embryo.batch.plan).
+# embryo_run (make run) has written what is left to do; each job of a cluster reads it twice, so nothing is imported.
+import json
 import os
+import shlex
 import sys
-from embryo.batch.plan import Plan
-from embryo.ground.errors import EmbryoError
 
-# as environment variables, so that jobs see the same
-try:
-    PLAN = Plan(os.environ.get("EMBRYO_PROFILE", "micro"), os.environ.get("EMBRYO_DATA", ""))
-except EmbryoError as e:
-    sys.exit(f"Snakefile: {e}")
+if "EMBRYO_JOBS" not in os.environ:
+    sys.exit("Snakefile: is started by embryo_run")
+with open(os.environ["EMBRYO_JOBS"]) as f:
+    BATCH = json.load(f)
+JOBS = BATCH["jobs"]
+PLAN_FILE = BATCH["plan"]
+START = "from embryo.batch.worker import main; main()"
 
-PLAN_FILE = str(PLAN.save())
+
 # what is done is not the engine's business: it would run again all that comes after a repair
-MISSING = {n.name for n in PLAN.todo()}
-CALL = "from embryo.batch.worker import main; main()"
+def rows(names):
+    return [f"runs/{name}/rows.parquet" for name in names]
 
 
-def rows(name):
-    return os.path.relpath(PLAN.nodes[name].rows, PLAN.study.runs)
-
-
-def minutes(name):
-    return max(10, int(PLAN.nodes[name].cost["seconds"] / 20))
+localrules: all
 
 
 rule all:
-    input: [rows(name) for name in MISSING]
+    input: [f for job in JOBS.values() for f in rows(job["nodes"])]
 
 
-rule node:
-    input: lambda w: [rows(name) for name in PLAN.nodes[w.node].needs if name in MISSING]
-    output: "runs/{node}/rows.parquet"
-    params: key=lambda w: PLAN.nodes[w.node].key
-    resources:
-        mem_mb=lambda w: PLAN.nodes[w.node].cost["memory_mb"],
-        runtime=lambda w: minutes(w.node),
-    wildcard_constraints: node=r"[^/]+/[^/]+"
-    message: "{wildcards.node}"
-    shell: "{sys.executable:q} -P -c '{CALL}' embryo.batch.run:run_one {PLAN_FILE:q} {wildcards.node:q}"
+for NAME, JOB in JOBS.items():
+
+    rule:
+        name: NAME
+        input: rows(JOB["needs"])
+        output: rows(JOB["nodes"])
+        params: made_from=JOB["keys"], call=BATCH["call"], names=shlex.join(JOB["nodes"])
+        threads: BATCH["threads"]
+        resources: **JOB["resources"]
+        message: NAME
+        shell: "{sys.executable:q} -P -c '{START}' {params.call} {PLAN_FILE:q} {params.names}"

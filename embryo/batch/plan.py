@@ -13,18 +13,8 @@ import heapq
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from embryo.batch.cost import (
-    FLOPS,
-    SCORING,
-    UPDATE_S,
-    cost,
-    factor,
-    processor,
-    read_past,
-    read_planned,
-    taken,
-    training_rate,
-)
+from .costs.cost import FLOPS, SCORING, UPDATE_S, cost, training_rate
+from .costs.past import factor, processor, read_past, read_planned, taken
 from .graph.results import all_nodes, as_list, asked_l1s, collect, result_nodes
 from .graph.study import Study, read_study
 from .nodes import WHOLE, Node

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['locked', 'kernel', 'engine_options', 'failed', 'execute', 'keep_notebook', 'weights_made', 'weights_used',
            'write_run', 'cpu_clock', 'is_begun', 'spent', 'run_node', 'batch_environment', 'engine_command', 'deaf',
-           'wait_for', 'write_batch', 'run_plan', 'run_one']
+           'wait_for', 'write_batch', 'Silent', 'run_plan', 'run_one']
 
 # %% ../../nbs/6_batch/07_run.ipynb #c002
 import fcntl
@@ -18,7 +18,9 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from .cost import estimated, processor
+from .cluster.jobs import Cluster, write_jobs
+from .cluster.slurm import ask_slurm, check_none_left, end_jobs, slurm_options
+from .costs.past import estimated, processor
 from .nodes import Node, figures_of, leaves_of, made_weights
 from .plan import Plan, agreement, how_long, measured
 from .progress import FAILED, PART, Progress, follow
@@ -26,7 +28,7 @@ from .templates import check_parameters, template_path
 from .worker import register_engine, worker
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import atomic, disk_errors, read_json, sweep, write_json
-from ..ground.machine import device, end_tree, provenance
+from ..ground.machine import device, end_tree, keep_memory, provenance
 from ..ground.profiles import repo_root
 from ..ground.seeds import digest, sha256
 
@@ -196,6 +198,8 @@ def run_node(
 
     logging.getLogger("papermill").setLevel(logging.ERROR)
     check_parameters(node.template, dict(node.params, out=str(node.folder)))
+    if here:
+        keep_memory()
     busy = f"{node.name}: is being made by another process; wait for it, or stop it first"
     with disk_errors(node.folder):
         node.folder.mkdir(parents=True, exist_ok=True)
@@ -214,30 +218,28 @@ def run_node(
 # %% ../../nbs/6_batch/07_run.ipynb #c027
 def batch_environment(
     plan: Plan,
+    cluster: Cluster | None = None,  # None: this machine
 ) -> dict:
-    "What the engine and its jobs find in their environment: the same plan, and one thread a job."
-    study = plan.study
+    "What the engine and its jobs find in their environment: what is left to do, and the threads of a job."
     return dict(
         os.environ,
-        EMBRYO_PROFILE=str(study.profile["path"]),
-        EMBRYO_DATA=str(study.data) if study.has_files else "",
-        EMBRYO_OUT=str(study.root),
-        OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"),
+        EMBRYO_JOBS=str(write_jobs(plan, cluster)),
+        EMBRYO_OUT=str(plan.study.root),
+        OMP_NUM_THREADS=str(cluster.cpus) if cluster else os.environ.get("OMP_NUM_THREADS", "1"),
         PYTHONWARNINGS="ignore",
     )
 
 # %% ../../nbs/6_batch/07_run.ipynb #c028
 def engine_command(
     plan: Plan,
-    cores: int,  # Jobs at a time; 0 = one for each CPU core
+    where: list,  # Arguments that say where jobs run and how many at a time
     keep_going: bool,  # Finish the branches that a failure does not touch
     options,  # More arguments for Snakemake
 ) -> list:
     "How Snakemake is called."
     command = [sys.executable, "-P", "-m", "snakemake", "--snakefile", str(repo_root() / "Snakefile")]
     command += ["--directory", str(plan.study.runs), "--nolock", "--rerun-triggers", "params", "--ignore-incomplete"]
-    command += ["--quiet", "all", "--cores", str(cores or os.cpu_count())]
-    return command + (["--keep-going"] if keep_going else []) + list(options)
+    return command + where + (["--keep-going"] if keep_going else []) + list(options)
 
 # %% ../../nbs/6_batch/07_run.ipynb #c031
 def deaf():
@@ -277,32 +279,48 @@ def write_batch(
         write_json(file, dict(seconds=agreement(table), nodes=table, **provenance()))
     return table
 
+# %% ../../nbs/6_batch/07_run.ipynb #silent0
+class Silent(Progress):
+    "Shows where a batch stands, and nothing that the engine says."
+
+    def say(self, line: str, to=None):
+        "Leave it to the engine's log."
+
 # %% ../../nbs/6_batch/07_run.ipynb #c035
 def run_plan(
     plan: Plan,  # What to make
     cores: int = 0,  # Jobs at a time; 0 = one for each CPU core
     keep_going: bool = True,  # Finish the branches that a failure does not touch
     options=(),  # More arguments for Snakemake: an executor, a profile
+    cluster: Cluster | None = None,  # SLURM, and what is asked of it; None: this machine
 ) -> int:  # Snakemake's exit code
     "Make everything that is missing or out of date."
     runs = plan.study.runs
     with disk_errors(runs):
         runs.mkdir(parents=True, exist_ok=True)
-    env = batch_environment(plan)
     with ExitStack() as stack:
         busy = f"{runs}: another batch of this profile is running; wait for it, or stop it first"
         lock = stack.enter_context(locked(runs, busy))
+        at_once = cores or os.cpu_count()
+        where = ["--quiet", "all", "--cores", str(at_once)]
+        shown = Progress
+        if cluster:
+            check_none_left(runs)
+            at_once = cluster.jobs
+            shown = Silent
+            where = slurm_options(cluster, runs, ask_slurm("scontrol", "show", "config"))
+            stack.callback(end_jobs, runs)
         plan.discard_stale()
         sweep(runs)
-        plan.save()
+        env = batch_environment(plan, cluster)
         inherited = dict(pass_fds=[lock.fileno()], preexec_fn=deaf)
         socket_path = ""
-        if not any("--executor" in o for o in options):
+        if not cluster and not any("--executor" in o for o in options):
             socket_path = stack.enter_context(worker(env=env, **inherited))
-        command = engine_command(plan, cores, keep_going, options)
+        command = engine_command(plan, where, keep_going, options)
         heard = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         engine = subprocess.Popen(command, env=env | dict(EMBRYO_WORKER=str(socket_path)), **heard, **inherited)
-        return wait_for(engine, Progress(plan.todo(), cores or os.cpu_count()))
+        return wait_for(engine, shown(plan.todo(), at_once))
 
 # %% ../../nbs/6_batch/07_run.ipynb #c038
 def run_one(
