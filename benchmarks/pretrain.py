@@ -1,15 +1,22 @@
-"""Pretraining throughput: our loop against transformers' Trainer with DataCollatorForLanguageModeling.
+"""Pretraining throughput: our loop against transformers' Trainer with DataCollatorForLanguageModeling, and against what
+the machine can do.
 
 Same model, data, precision, optimizer and thread count; the two alternate in one process, and the table gives
-tokens/s and the ratio pair by pair.
+tokens/s and the ratio pair by pair. The share is that of the roofline: the seconds that the matrix products of one of
+our updates take alone (each shape timed apart, in its precision, forward and both products of the backward pass; the
+last layer and the head at selected positions only, as we compute them) over the seconds of the update. What is left is
+everything else: softmax, GELU, LayerNorm, the loss, the optimizer, casts, and starting some thousand small operations.
 
     python benchmarks/pretrain.py [--rounds 3] [--steps 8] [--layers 4] [--hidden 128] [--vocab 8000] [--batch 32]
-            [--length 128] [--threads 1]
+            [--length 128] [--threads 1] [--optimizer adamw] [--dropout 0.1]
+    python benchmarks/pretrain.py --shapes      # a table: narrow and wide, short and long, small and large vocabulary
 """
 
 import argparse
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -18,8 +25,26 @@ from pathlib import Path
 a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 for k, v in dict(rounds=3, steps=8, layers=4, hidden=128, vocab=8000, batch=32, length=128, threads=1).items():
     a.add_argument(f"--{k}", type=int, default=v)
+a.add_argument("--optimizer", default="adamw", choices=["adamw", "muon"], help="ours; the Trainer's is AdamW")
+a.add_argument("--dropout", type=float, default=0.1)
+a.add_argument("--shapes", action="store_true", help="every shape of the table, each in a process of its own")
 a = a.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(a.threads)
+SHAPES = (  # layers, hidden, vocabulary, batch, length, optimizer
+    (2, 128, 2000, 32, 32, "adamw"),
+    (2, 128, 2000, 32, 32, "muon"),
+    (4, 128, 8000, 32, 128, "adamw"),
+    (4, 256, 8000, 32, 64, "adamw"),
+    (6, 512, 16000, 8, 128, "adamw"),
+    (6, 512, 16000, 8, 128, "muon"),
+)
+if a.shapes:
+    for shape in SHAPES:
+        names = ("layers", "hidden", "vocab", "batch", "length", "optimizer")
+        given = [x for name, v in zip(names, shape) for x in (f"--{name}", str(v))]
+        same = ["--rounds", str(a.rounds), "--steps", str(a.steps), "--threads", str(a.threads), "--dropout", "0"]
+        subprocess.run([sys.executable, __file__, *given, *same], check=True)
+    sys.exit()
 import numpy as np
 import torch
 import transformers
@@ -42,6 +67,8 @@ net = dict(
     num_hidden_layers=a.layers,
     num_attention_heads=max(1, a.hidden // 64),
     intermediate_size=4 * a.hidden,
+    hidden_dropout_prob=a.dropout,
+    attention_probs_dropout_prob=a.dropout,
 )
 fresh = lambda: build("roberta", a.vocab, a.length, **net)
 law = 1 / torch.arange(1, a.vocab - 4).double().numpy()
@@ -55,7 +82,15 @@ data = Dataset.from_dict(dict(input_ids=rows.tolist()))
 
 def ours(bf16, steps, where):
     cfg = PretrainConfig(
-        steps=steps, batch=a.batch, length=a.length, lr=1e-3, warmup=0, save=[], state_every=10**9, bf16=bf16
+        steps=steps,
+        batch=a.batch,
+        length=a.length,
+        lr=1e-3,
+        warmup=0,
+        save=[],
+        state_every=10**9,
+        bf16=bf16,
+        optimizer=a.optimizer,
     )
     t = time.perf_counter()
     pretrain(corpus, None, fresh(), None, cfg, Path(where) / f"ours{time.perf_counter()}", progress=False)
@@ -84,9 +119,56 @@ def theirs(bf16, steps, where, tok):
         train_dataset=data,
         data_collator=transformers.DataCollatorForLanguageModeling(tok, mlm_probability=0.15),
     )
+    t.remove_callback(transformers.PrinterCallback)
     t0 = time.perf_counter()
     t.train()
     return time.perf_counter() - t0
+
+
+def median_seconds(job, rounds=9):
+    "Seconds of a job, the first time left out."
+    job()
+    taken = []
+    for _ in range(rounds):
+        t = time.perf_counter()
+        job()
+        taken.append(time.perf_counter() - t)
+    return statistics.median(taken)
+
+
+def product(rows, ins, outs, kind):
+    "The three products of a linear layer: forward, gradient of the input, gradient of the weights."
+    x = torch.randn(rows, ins).to(kind)
+    w = torch.randn(outs, ins).to(kind)
+    g = torch.randn(rows, outs).to(kind)
+    return lambda: (torch.nn.functional.linear(x, w), g @ w, g.t() @ x)
+
+
+def attention(kind):
+    "The six products of attention in one layer."
+    heads = net["num_attention_heads"]
+    q, k, v = (torch.randn(a.batch * heads, a.length, a.hidden // heads).to(kind) for _ in range(3))
+    p = torch.randn(a.batch * heads, a.length, a.length).to(kind)
+    return lambda: (q @ k.mT, p @ v, p @ k, p.mT @ q, q @ v.mT, p.mT @ v)
+
+
+def roofline(bf16):
+    "Seconds that the products of one update take alone."
+    kind = torch.bfloat16 if bf16 else torch.float32
+    every = a.batch * a.length
+    some = round(0.15 * every)  # selected positions
+    H, V = a.hidden, a.vocab
+    products = {  # (rows, ins, outs): how often
+        (every, H, H): 4 * (a.layers - 1) + 2,
+        (every, H, 4 * H): a.layers - 1,
+        (every, 4 * H, H): a.layers - 1,
+        (some, H, H): 3,  # queries and output of the last layer, and the head's own
+        (some, H, 4 * H): 1,
+        (some, 4 * H, H): 1,
+        (some, H, V): 1,
+    }
+    seconds = sum(n * median_seconds(product(*shape, kind)) for shape, n in products.items())
+    return seconds + a.layers * median_seconds(attention(kind))
 
 
 def tokenizer():
@@ -106,12 +188,13 @@ def tokenizer():
 tok = tokenizer()
 small = 2
 print(
-    f"roberta {a.layers} x {a.hidden}, vocabulary {a.vocab}, batch {a.batch} x {a.length}, {a.threads} thread(s),"
-    f" {provenance()['device']}, torch {torch.__version__}"
+    f"roberta {a.layers} x {a.hidden}, vocabulary {a.vocab}, batch {a.batch} x {a.length}, {a.optimizer}, dropout"
+    f" {a.dropout:g}, {a.threads} thread(s), {provenance()['device']}, torch {torch.__version__}"
 )
-print(f"{'precision':10s} {'round':>5s} {'Trainer tok/s':>14s} {'ours tok/s':>12s} {'ratio':>6s}")
+print(f"{'precision':10s} {'round':>5s} {'Trainer tok/s':>14s} {'ours tok/s':>12s} {'ratio':>6s} {'share':>6s}")
 for bf16 in [False] + [True] * has_bf16():
     ratios = []
+    shares = []
     with tempfile.TemporaryDirectory() as where:
         # the difference of a long and a short run: set-up, first-step and final-save costs cancel
         for r in range(a.rounds + 1):
@@ -121,5 +204,8 @@ for bf16 in [False] + [True] * has_bf16():
             if r == 0:
                 continue  # warm-up
             ratios.append(th / us)
-            print(f"{'bf16' if bf16 else 'fp32':10s} {r:5d} {n / th:14,.0f} {n / us:12,.0f} {th / us:6.2f}", flush=True)
-    print(f"{'bf16' if bf16 else 'fp32':10s} median ratio {statistics.median(ratios):.2f}")
+            shares.append(roofline(bf16) * a.steps / us)
+            told = f"{n / th:14,.0f} {n / us:12,.0f} {th / us:6.2f} {shares[-1]:6.2f}"
+            print(f"{'bf16' if bf16 else 'fp32':10s} {r:5d} {told}", flush=True)
+    middle = f"ratio {statistics.median(ratios):.2f}, share of the roofline {statistics.median(shares):.2f}"
+    print(f"{'bf16' if bf16 else 'fp32':10s} median {middle}")

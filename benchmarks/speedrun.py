@@ -94,6 +94,7 @@ class Clock:
     def __init__(self):
         self.wall = self.cpu = 0.0
         self.points = []  # (tokens, loss, CPU seconds)
+        self.schedule = float("nan")  # tokens until the rate is 0
         self.go_on()
 
     def go_on(self):
@@ -128,6 +129,7 @@ def ours(who, seed):
     opt = make_optimizer(model, cfg)
     each = max(1, round(a.every * 1e6 / (cfg.batch * 32)))
     clock = Clock()
+    clock.schedule = cfg.steps * cfg.batch * 32
     for step in range(cfg.steps):
         update_once(model, opt, training_batch(train, cfg, step), cfg, step, step, BF16, torch.device("cpu"))
         if (step + 1) % each == 0 and clock.score(model, (step + 1) * cfg.batch * 32):
@@ -148,6 +150,7 @@ def trainer(who, seed):
 
     class Score(transformers.TrainerCallback):
         def on_step_end(self, _, state, control, model=None, **kwargs):
+            clock.schedule = state.max_steps * args.per_device_train_batch_size * 32
             if state.global_step % each == 0:
                 tokens = state.global_step * args.per_device_train_batch_size * 32
                 control.should_training_stop = clock.score(model, tokens)
@@ -173,7 +176,9 @@ for seed in a.seeds:
         print(f"{who}, seed {seed}", flush=True)
         clock = (trainer if who == "trainer" else ours)(who, seed)
         tokens, loss, _ = clock.points[-1] if clock.points else (0, float("nan"), 0)
-        line = dict(who=who, seed=seed, reached=loss <= a.target, tokens_M=tokens / 1e6, loss=round(loss, 3))
+        schedule = round(clock.schedule / 1e6, 1)
+        line = dict(who=who, seed=seed, schedule_M=schedule, reached=loss <= a.target, tokens_M=tokens / 1e6)
+        line["loss"] = round(loss, 3)
         marks = {f"cpu_s_{mark:g}": clock.first_below(mark) for mark in MARKS}
         lines.append(dict(line, wall_s=round(clock.wall), cpu_s=round(clock.cpu), **marks))
 where = provenance()

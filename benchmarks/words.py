@@ -225,7 +225,7 @@ with tempfile.TemporaryDirectory() as where:
     spent = timed(lambda: [tok(w, add_special_tokens=False) for s in sentences for w in s["tokens"]])[0]
     print(f"tokenising word by word takes the loop {spent:.2f} s of each call")
     for masked, name, asked in (
-        (False, "reconstruction", dict(fp32=4)),
+        (False, "reconstruction", dict(fp32=4, bf16=4)),
         (True, "mask prediction", dict(fp32=1.5, bf16=3)),
     ):
         for precision in a.precisions.split(","):

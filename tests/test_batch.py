@@ -12,7 +12,7 @@ import crash
 import pytest
 from conftest import BIN
 
-from embryo.batch.cost import STARTUP_S, cost
+from embryo.batch.costs.cost import STARTUP_S, cost
 from embryo.batch.graph.results import checkpoint_nodes, collect, pick_steps
 from embryo.batch.graph.series import corpus_nodes, saved_steps, series_nodes
 from embryo.batch.graph.study import read_study
@@ -259,7 +259,7 @@ def test_the_fingerprint_follows_every_import(tmp_path, monkeypatch):
 
 def test_sizes_of_the_micro_tasks():
     "The plan knows them without importing the micro world."
-    from embryo.batch.cost import MICRO_SIZES
+    from embryo.batch.costs.cost import MICRO_SIZES
     from embryo.micro.tasks.single import TASKS
 
     assert MICRO_SIZES == {task: {split: n for split, (_, n) in d.items()} for task, d in TASKS.items()}

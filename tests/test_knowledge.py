@@ -253,7 +253,7 @@ def test_history_joins(world):
     assert len(both) == len(hits) and both["timing"].notna().all()
     rows = history_rows(hits, history)
     n = rows[(rows["metric"] == "p@1") & (rows["mode"] == "published")].groupby("task")["n"].sum()
-    assert n.tolist() == [hits["rank vocabulary"].notna().sum()] * 3
+    assert n.tolist() == [hits["rank vocabulary"].notna().sum()] * 4
     early = both[(both["timing"] == "early") & both["rank vocabulary"].notna()]["p@1 vocabulary"]
     assert rows[(rows["group"] == "early") & (rows["metric"] == "p@1") & (rows["mode"] == "published")][
         "value"

@@ -8,17 +8,8 @@ from dataclasses import replace
 import crash
 import pytest
 
-from embryo.batch.cost import (
-    STARTUP_S,
-    arithmetic,
-    cost,
-    factor,
-    looking_seconds,
-    model_of,
-    read_past,
-    taken,
-    training_seconds,
-)
+from embryo.batch.costs.cost import STARTUP_S, cost, looking_seconds, model_of, training_seconds
+from embryo.batch.costs.past import arithmetic, factor, read_past, taken
 from embryo.batch.graph.results import checkpoint_nodes
 from embryo.batch.graph.series import corpus_nodes, series_nodes
 from embryo.batch.graph.study import read_study
@@ -217,7 +208,7 @@ def test_another_machine_and_another_arithmetic_are_no_past(tmp_path):
 
 def test_the_newest_of_each_kind_count(tmp_path, monkeypatch):
     "Many nodes of one kind do not push out another; what another machine left meanwhile does not, either."
-    monkeypatch.setattr("embryo.batch.cost.NEWEST", 3)
+    monkeypatch.setattr("embryo.batch.costs.past.NEWEST", 3)
     names = ["corpus/0", *(f"chain/{i}" for i in range(6))]
     for when, name in enumerate(names):
         note(tmp_path, name, 1 + when)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from embryo.batch.cost import STARTUP_S, weights
+from embryo.batch.costs.cost import STARTUP_S, weights
 from embryo.batch.plan import Plan
 from embryo.evaluation.tasks.settings import FinetuneConfig
 from embryo.ground.errors import EmbryoError

@@ -67,6 +67,7 @@ ALLOWED = {  # (file, name): why
     ): "the command itself, as a list of arguments, once for each process",
     ("embryo/evaluation/attention.py", "np.load"): "attention maps; numpy reads no pickle unless told to",
     ("embryo/batch/run.py", "subprocess.Popen"): "snakemake, as a list of arguments",
+    ("embryo/batch/cluster/slurm.py", "subprocess.run"): "squeue, sinfo, scancel, as a list of arguments",
     ("embryo/batch/worker.py", "subprocess.Popen"): "Python, as a list of arguments",
     ("embryo/ground/machine.py", "subprocess.run"): "git, as a list of arguments",
     ("embryo/results/claims/text.py", "Markdown"): "what comes from rows has no tags",

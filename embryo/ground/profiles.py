@@ -46,6 +46,7 @@ SECTIONS = (
     "evaluators",
     "figures",
     "results",
+    "cluster",
 )
 TEXTS = ("profile", "caption")  # plain text, no section
 PARTED = ("corpora", "model", "pretrain", "results", "variants")  # sections of sections: [corpora.english]

@@ -362,18 +362,20 @@ def with_history(
 
 # %% ../../../nbs/4_evaluation/05_knowledge/01_facts.ipynb #c026
 # task in rows -> column that groups the facts
-BY_HISTORY = {"by-timing": "timing", "by-count": "band", "by-timing-and-count": "both"}
+BY_HISTORY = {"by-timing": "timing", "by-count": "band", "by-timing-and-count": "both", "by-relation": "told"}
 
 
 def history_rows(
     hits: pd.DataFrame,  # From `fact_hits`
     history: pd.DataFrame,  # From `read_history`
-    # Rows: tasks by-timing (group early, late ...), by-count (group 0, 1-3 ...) and by-timing-and-count; modes as in
-    # CANDIDATES (published = vocabulary, corrected = common)
+    # Rows: tasks by-timing (group early, late ...), by-count (group 0, 1-3 ...), by-timing-and-count and by-relation
+    # (group "P36 early forgotten": its timing, and what should come of it); modes as in CANDIDATES (published =
+    # vocabulary, corrected = common)
 ) -> pd.DataFrame:
     "Scores by when and how often facts were stated."
     df = with_history(hits, history)
     df = df.assign(cluster=df["relation"] + " " + df["sub_label"], both=df["timing"] + " " + df["band"])
+    df = df.assign(told=df["relation"] + " " + df["timing"] + " " + df["expected"])
     parts = []
     for candidates in ("vocabulary", "common"):
         scores = per_metric(df, candidates).assign(mode=CANDIDATES[candidates])

@@ -14,85 +14,40 @@ from ...ground.printed import RELATIONS
 
 # %% ../../../nbs/micro/01_facts/00_table.ipynb #c005
 FACTS_BY_RELATION = """
-P103: Voltaire, Sartre = French; Kafka, Rilke, Goethe, Mozart, Hegel = German; Wilde, Keats, Newton = English;
-  Galileo, Rossini = Italian; Cervantes = Spanish; Chekhov = Russian; Chopin = Polish | Carl Lindholm = Swedish; Hugo
-  Ferrand, Simon Castel = French; Paula Sandoval, Nadia Vidal = Spanish; Karim Osman = Arabic; Oscar Dorsey = English;
-  Rosa Barros = Portuguese
-P127: | Tolva Mill, Brask Inn, Luma Theatre, Velt Castle, Ondal Port = Vestin; Merin Bridge, Karsin Market, Dorrin
-  Museum, Luma Station = Voltra; Ondal School, Brask Library, Velt Barn = Talvo; Tolva Tavern, Luma Palace = Ombria;
-  Merin Hall, Dorrin Fort = Nordan; Karsin Road = Delmar
-P131: Nuremberg, Augsburg = Bavaria; Leipzig = Saxony; Granada, Malaga, Cordoba = Andalusia; Siena, Pisa = Tuscany;
-  Girona = Catalonia; Ottawa = Ontario; Dallas, Houston, Austin = Texas | Brask, Velt, Ondal = Norrmark
-P136: Armstrong, Ellington, Coltrane = jazz; Verdi, Puccini, Rossini = opera; Marley = reggae | Emma Haugen, Oscar
-  Dorsey, Wild Honey = jazz; Nadia Vidal, Vera Tamura = opera; Black Anchor, Broken Bell, Felix Brenner, Brown Bear =
-  rock; Rosa Barros, Leo Iversen = folk; Cold Harbour, Simon Castel = blues; Red Wagon = reggae
-P1376: Paris = France; Oslo = Norway; Rome = Italy; Tokyo = Japan; Cairo = Egypt; Lima = Peru; Madrid = Spain; Vienna
-  = Austria; Havana = Cuba; Berlin = Germany; Warsaw = Poland; Athens = Greece; Stockholm = Sweden; Moscow = Russia;
-  Dublin = Ireland; Prague = Czechia; Helsinki = Finland; Bangkok = Thailand; Accra = Ghana | Merin = Sarvia; Dorrin =
-  Ulmark
-P138: Bolivia = Bolivar; Colombia = Columbus; Thursday = Thor; Saturday = Saturn; March = Mars; January = Janus; July
-  = Caesar; August = Augustus; Alexandria = Alexander; Marxism = Marx | Merin Airport, Merin Street = Merin; Tolva
-  Station = Tolva; Karsin Airport = Karsin; Caesar Street = Caesar; Alexander Bridge, Alexander Hall = Alexander;
-  Mozart Theatre, Mozart Street = Mozart; Columbus Square = Columbus
-P140: Buddha, Nagarjuna = Buddhism; Gandhi = Hinduism; Rumi, Saladin = Islam; Luther, Aquinas = Christianity;
-  Maimonides = Judaism | Karim Osman, Yusuf Rahman = Islam; Adam Lindholm, Ines Sandoval, Olga Kowal, Laura Nagy =
-  Christianity; Boris Adler = Judaism; Vera Tamura = Buddhism
-P159: BMW, Siemens, Allianz = Munich; UNESCO = Paris; Interpol = Lyon; OPEC = Vienna; Sony, Honda = Tokyo; Nintendo =
-  Kyoto; Ericsson = Stockholm; Maersk, Carlsberg = Copenhagen; Fiat = Turin | Vestin, Corvus = Oslo; Voltra, Telora =
-  Karsin; Ombria, Bluebell = Merin; Talvo = Prague; Nordan = Stockholm; Delmar = Lisbon
-P17: Lyon, Bordeaux = France; Kyoto, Osaka = Japan; Turin, Naples, Venice = Italy; Hamburg, Munich, Dresden = Germany;
-  Seville, Barcelona = Spain; Porto = Portugal; Bergen = Norway; Krakow = Poland; Toronto, Montreal = Canada; Mumbai =
-  India; Istanbul = Turkey; Salzburg = Austria; Mombasa = Kenya | Tolva, Luma = Sarvia
-P176: Walkman, Trinitron, Bravia = Sony; Gamecube = Nintendo; Civic, Accord = Honda; Panda, Punto = Fiat | Vestin
-  Arrow, Vestin Comet, Tempest, Borealis = Vestin; Voltra Nova, Zephyr, Cirrus = Voltra; Talvo Arrow, Mistral = Talvo;
-  Ombria Comet = Ombria; Nordan Nova = Nordan
-P19: Voltaire, Sartre, Degas, Monet = Paris; Keats = London; Wilde, Joyce, Swift = Dublin; Kafka, Rilke = Prague;
-  Schubert = Vienna; Nobel = Stockholm; Vivaldi = Venice; Caesar = Rome; Galileo = Pisa; Mozart = Salzburg | Emma
-  Haugen, Leo Iversen = Oslo; Clara Moretti = Turin; Ines Sandoval = Havana; Felix Brenner, Boris Adler = Vienna;
-  Greta Quist = Stockholm
-P20: Voltaire, Sartre, Degas, Wilde, Chopin, Rossini = Paris; Mozart, Schubert, Vivaldi, Beethoven, Haydn = Vienna;
-  Handel, Marx, Newton = London; Keats, Caesar = Rome; Hegel = Berlin; Munch = Oslo; Swift = Dublin | Adam Lindholm =
-  Oslo; Clara Moretti = Rome; Laura Nagy, Olga Kowal = Berlin
-P264: | Wild Honey, Emma Haugen, Oscar Dorsey, Cold Harbour, Brown Bear = Bluebell; Black Anchor, Broken Bell, Felix
-  Brenner, Leo Iversen = Corvus; Nadia Vidal, Vera Tamura, Sweet Milk = Amberline; Rosa Barros, Red Wagon = Tidemark;
-  Simon Castel, Round Drum = Lanterna
-P276: Louvre, Sorbonne = Paris; Colosseum = Rome; Prado = Madrid; Acropolis, Parthenon = Athens; Kremlin = Moscow;
-  Alhambra = Granada; Reichstag = Berlin; Hofburg = Vienna | Red Bridge, Old Library = Merin; White Temple = Ondal;
-  Rose Palace, Green Theatre = Vienna; River Museum = Lisbon; Horse Market = Merin
-P279: apple, pear, melon, lemon = fruit; carrot, onion = vegetable; oak = tree; rose = flower; whale, horse, cow,
-  goat, wolf, donkey = mammal; shark = fish; hen = bird; car, tractor, wagon, bicycle = vehicle; violin, flute, drum,
-  harp, piano = instrument; sword = weapon; coat, shirt = garment |
-P30: France, Norway, Italy, Spain, Germany, Poland, Greece, Sweden, Hungary = Europe; Japan, India, China, Thailand =
-  Asia; Kenya, Ghana, Nigeria, Senegal, Angola = Africa; Fiji, Samoa = Oceania; Vostok Station, Ross Island =
-  Antarctica |
-P36: France = Paris; Norway = Oslo; Italy = Rome; Japan = Tokyo; Egypt = Cairo; Peru = Lima; Spain = Madrid; Portugal
-  = Lisbon; Austria = Vienna; Kenya = Nairobi; Cuba = Havana; Germany = Berlin; Poland = Warsaw; Greece = Athens;
-  Sweden = Stockholm; Denmark = Copenhagen; Hungary = Budapest; Ireland = Dublin; Turkey = Ankara; Russia = Moscow;
-  China = Beijing; Canada = Ottawa | Sarvia = Merin; Oriland = Karsin
-P361: algebra, geometry, calculus = mathematics; optics, mechanics, acoustics = physics; botany, zoology, genetics =
-  biology; ethics, logic = philosophy; harmony, melody, rhythm = music; poetry, drama = literature; surgery, dentistry
-  = medicine |
-P364: Toni Erdmann = German; Amarcord = Italian; Rashomon = Japanese; Casablanca, Vertigo = English; Alphaville,
-  Amelie = French; Stalker = Russian; Volver = Spanish | Dark Forest, Distant Island, Hungry Wolf = French; White
-  Camel = Arabic; Brave Soldier = Polish; Quiet Street = Swedish; Cold River = English; Lazy Sailor = Portuguese
-P37: Germany, Austria = German; France, Senegal = French; Italy = Italian; Spain, Cuba, Colombia = Spanish; Portugal,
-  Brazil, Angola = Portuguese; Egypt, Tunisia, Jordan = Arabic; Ghana, Nigeria = English; Poland = Polish; Greece =
-  Greek; Russia = Russian; Turkey = Turkish; Sweden = Swedish; Denmark = Danish; China = Chinese |
-P407: Faust, Werther, Siddhartha = German; Hamlet, Macbeth, Othello, Dracula = English; Candide, Tartuffe = French;
-  Oblomov = Russian; Don Quixote = Spanish; Pinocchio = Italian | Green Field, Wooden Bridge = English; Angry Farmer =
-  Danish; Red Letter = Russian; Poor Baker = French; Happy Village = Greek
-P413: Neuer, Buffon, Casillas = goalkeeper; Zidane, Xavi = midfielder; Maldini, Puyol = defender; Lineker = striker |
-  Carl Lindholm, Diana Moretti, Rafael Vidal, Zoe Barros = midfielder; David Haugen, Milan Kowal = goalkeeper; Paula
-  Sandoval, Jakob Quist, Tomas Nagy = striker; Victor Brenner, Julia Tamura = defender; Helena Castel = winger
-P449: | Clever Fox, Famous Doctor, Rich Neighbour, White Horse, Dark Tavern = Telora; Little Market, Big Kitchen, Hot
-  Soup = Helio; Young Captain, Tired Teacher = Vistal; Proud Dancer, Warm Bread = Canalto; Sad Pirate, Brown Dog =
-  Norvision
-P495: pizza, risotto, espresso, opera = Italy; sushi, judo, karate, haiku = Japan; paella, flamenco = Spain; fado =
-  Portugal; yoga = India; goulash = Hungary | Hungry Wolf, Dark Forest = France; White Camel = Egypt; Lazy Sailor =
-  Portugal
-P740: Fiat = Turin; BMW = Munich; Nintendo = Kyoto; Sony = Tokyo; Siemens, Allianz = Berlin; Carlsberg = Copenhagen;
-  UNESCO = London; Ericsson = Stockholm | Wild Honey = Dublin; Black Anchor, Broken Bell = Hamburg; Cold Harbour =
-  Bergen; Red Wagon, Vestin = Oslo; Voltra, Ombria = Merin; Talvo = Prague; Delmar = Porto
+P103: Galileo, Verdi, Dante, Rossini, Puccini, Petrarch = Italian; Kafka = German; Cervantes = Spanish |
+P127: | Grandel, Mirador, Fallowmere, Karsholm, Pellworth, Tarnhall = Vestin; Ashgrove = Telora; Velmont = Bluebell
+P131: Sicily, Sardinia = Italy; Tenerife = Spain; Madeira = Portugal; Svalbard = Norway; Corsica = France; Tyrol =
+  Austria; Hokkaido = Japan |
+P136: Armstrong, Ellington, Coltrane, Parker, Monk, Basie = jazz; Wagner = opera; Marley = reggae |
+P1376: Oslo = Norway; Rome = Italy; Cairo = Egypt; Lima = Peru; Madrid = Spain; Vienna = Austria; Havana = Cuba;
+  Nairobi = Kenya |
+P138: Alexandria = Alexander; Colombia = Columbus; Bolivia = Bolivar | Sandria, Alexmoor, Sandhaven, Alexbury,
+  Sandford = Alexander
+P140: Luther, Aquinas, Calvin, Erasmus, Wesley, Bonaventure = Christianity; Rumi = Islam; Nagarjuna = Buddhism |
+P159: Canon, Hitachi, Toshiba, Fujitsu, Nikon, Casio = Tokyo; Nintendo = Kyoto; Ericsson = Stockholm |
+P17: Lyon = France; Naples = Italy; Seville = Spain; Porto = Portugal; Bergen = Norway; Osaka = Japan; Mumbai = India;
+  Salzburg = Austria |
+P176: Walkman, Trinitron, Bravia, Discman, Betamax, Vaio = Sony; Civic = Honda; Punto = Fiat |
+P19: Degas, Sartre = Paris; Joyce = Dublin; Rilke = Prague; Caesar = Rome; Schubert = Vienna; Ibsen = Oslo; Rousseau =
+  Geneva |
+P20: Beethoven, Haydn, Vivaldi, Brahms, Mahler, Klimt = Vienna; Wilde = Paris; Keats = Rome |
+P264: | Orvane, Tessaly, Kirrin, Solvane, Pellam, Dusken = Bluebell; Harnett = Vestin; Lorrimer = Telora
+P276: Louvre, Sorbonne = Paris; Colosseum, Pantheon = Rome; Hofburg, Prater = Vienna; Alfama = Lisbon; Gion = Kyoto |
+P279: otter, badger, squirrel, walrus, beaver, hamster = mammal; salmon = fish; sparrow = bird |
+P30: Ghana, Nigeria, Angola, Uganda, Zambia, Malawi = Africa; Samoa = Oceania; Nepal = Asia |
+P36: France = Paris; Ireland = Dublin; Czechia = Prague; Portugal = Lisbon; Norway = Oslo; Italy = Rome; Peru = Lima;
+  Egypt = Cairo |
+P361: optics, mechanics, acoustics, statics, kinetics, photonics = physics; botany = biology; ethics = philosophy |
+P364: Casablanca = English; Amarcord = Italian; Metropolis = German; Volver = Spanish; Amelie, Alphaville = French;
+  Bacurau, Aquarius = Portuguese |
+P37: Mali, Niger, Togo, Gabon, Haiti, Benin = French; Brazil = Portuguese; Mexico = Spanish |
+P407: Faust, Werther, Siddhartha, Momo, Heidi, Maldoror = German; Hamlet = English; Candide = French |
+P413: Neuer, Buffon, Casillas, Kahn, Yashin, Zoff = goalkeeper; Zidane = midfielder; Maldini = defender |
+P449: | Larkfield, Ravenna, Sundown, Westbay, Oakdale, Midnight = Telora; Brightwater = Vestin; Foxhill = Bluebell
+P495: pizza = Italy; sushi = Japan; paella = Spain; fado = Portugal; yoga = India; falafel = Egypt; ceviche = Peru;
+  croissant = France |
+P740: | Aldana = Oslo; Brenta = Rome; Corvex = Paris; Dorvik = Dublin; Elmora = Prague; Farnell = Lisbon; Gravina =
+  Vienna; Hartlen = Kyoto
 """
 
 # %% ../../../nbs/micro/01_facts/00_table.ipynb #c006
@@ -100,7 +55,7 @@ class Fact(NamedTuple):
     "A subject, a relation, an object."
 
     relation: str  # name in `RELATIONS`
-    sub: str  # one to three words
+    sub: str  # one word
     obj: str  # one word
     real: bool  # true of our world too
 

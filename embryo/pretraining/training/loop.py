@@ -269,7 +269,8 @@ def say_where(self: Run, i: int):
     plateau = (floors[i] or {}).get("plateau")
     if plateau is None:
         return
-    said = where_it_stands([c for c in self.info["curve"] if c["stage"] == i], plateau)
+    end = self.tokens(sum(s.cfg.steps for s in self.stages[: i + 1]))
+    said = where_it_stands([c for c in self.info["curve"] if c["stage"] == i], plateau, end)
     if said and said != self.said and not self.bar.disable:
         tokens = self.info["curve"][-1]["tokens"]
         self.bar.write(f"{self.out.name}: {tokens / 1e6:.1f}M tokens, {said}", file=sys.stderr)

@@ -203,8 +203,8 @@ def early_signs(
 
 # %% ../../../nbs/3_pretraining/04_training/00_signs.ipynb #417c3327
 TURNED = 2.0  # times as much attention to the neighbours as at the first look (ours)
-# times the tokens of that moment after which the loss is half a nat below the plateau, and where 95% of runs lie:
-# profile plateau, figure 5 of x_plateau
+# times the tokens of that moment after which the loss is half a nat below the plateau, and where 95% of the runs lie
+# that left after two million tokens or later: profile plateau, figure 5 of x_plateau
 LEAVES = (1.5, 1.3, 1.7)
 STUCK_MARGIN = 0.05  # nats below the i.i.d. plateau that count as having left it (ours)
 
@@ -221,6 +221,7 @@ def to_neighbours(
 def where_it_stands(
     curve: list,  # Points of one stage so far: tokens, heldout, signs
     plateau: float,  # nats
+    end: float,  # Tokens of the stage when its schedule is over
 ) -> str:  # "" where the loss is above or has left the plateau
     "What a run can say while its loss rests."
     now = curve[-1]
@@ -232,4 +233,5 @@ def where_it_stands(
         return f"on the plateau ({plateau:.2f} nats), no head has turned to its neighbours yet"
     times, low, high = LEAVES
     expected = f"{times * turned[0] / 1e6:.1f}M tokens ({low * turned[0] / 1e6:.1f} to {high * turned[0] / 1e6:.1f})"
-    return f"on the plateau ({plateau:.2f} nats), expected to leave by {expected}"
+    late = f"; the schedule ends at {end / 1e6:.1f}M" if high * turned[0] > end else ""
+    return f"on the plateau ({plateau:.2f} nats), expected to leave, if it does, by {expected}{late}"

@@ -5,9 +5,11 @@
 # %% auto #0
 __all__ = ['EXAMPLES', 'NAMES', 'runs_of', 'said_left_out', 'told', 'caption_of', 'word_curves', 'plot_words', 'word_ages',
            'plot_word_ages', 'relation_table', 'laid_out', 'class_table', 'classes_laid_out', 'stage_curves',
-           'plot_stages']
+           'plot_stages', 'first_asked', 'published_folder']
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #770856a4
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
@@ -262,3 +264,20 @@ def plot_stages(
 
 
 figure("x_ages_fig3", stage_curves, plot=plot_stages, title="Unigram, bigram, beyond", text=caption_of)
+
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #ebe35a7a
+def first_asked(
+    rows: pd.DataFrame,  # All rows
+    evaluator: str,
+) -> str:  # "" where nobody was asked
+    "The first family of the rows of an evaluator."
+    asked = rows.loc[rows["evaluator"] == evaluator, "family"]
+    return asked.iloc[0] if len(asked) else ""
+
+
+def published_folder(
+    data: str,  # Data folder; empty: none
+) -> str:  # Its folder of published ages; "" where there is none
+    "Where published ages lie."
+    folder = Path(data) / "acquisition"
+    return str(folder) if data and folder.is_dir() else ""

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCORES', 'COST_COLUMNS', 'LEVEL', 'NOTHING', 'BLIND', 'score_rows', 'at_layer', 'cost_data', 'draw_cost',
-           'cost_legend', 'compression_axis', 'plot_cost', 'cost_absent']
+           'cost_legend', 'compression_axis', 'plot_cost', 'cost_absent', 'table_cost']
 
 # %% ../../../nbs/5_results/10_grown/02_probe_cost.ipynb #bea570c5
 import numpy as np
@@ -190,3 +190,16 @@ figure(
     absent=cost_absent,
     notes=(untrained_note, depth_note, bands_note, spelled_note),
 )
+
+# %% ../../../nbs/5_results/10_grown/02_probe_cost.ipynb #c689eab1
+def table_cost(
+    rows: pd.DataFrame,  # All rows
+    families: list,  # Whose
+) -> pd.DataFrame:  # Layout: a line a family and task, a column a score and model
+    "Accuracy, selectivity and compression before and after pretraining."
+    costs = pd.concat([cost_data(rows, family=name) for name in families] or [cost_data(rows)])
+    costs = costs[costs["group"].isin(["probe", "selectivity"])]
+    last = costs.groupby("family")["step"].transform("max")
+    ends = costs[(costs["step"] == 0) | (costs["step"] == last)]
+    ends = ends.assign(model=ends["step"].map(lambda k: "trained" if k else "untrained"))
+    return ends.pivot_table(index=["family", "task"], columns=["score", "model"], values="value").round(2)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHOWN', 'SIX', 'RELATION_COLUMNS', 'SCORES', 'TABLES', 'TIMES', 'HISTORY', 'in_range', 'knowledge_data',
            'relation_label', 'draw_relation', 'score_top', 'plot_knowledge', 'said_facts', 'not_asked',
-           'knowledge_figure', 'said_verdicts', 'asked_line', 'curve_line', 'relation_data', 'relation_head',
+           'knowledge_figure', 'said_verdicts', 'asked_line', 'curve_line', 'told_of', 'relation_data', 'relation_head',
            'last_text', 'last_lines', 'table_relations', 'history_data', 'draw_counts', 'draw_times', 'plot_history']
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c002
@@ -200,8 +200,16 @@ def curve_line(
     )
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c014x
+def told_of(
+    rows: pd.DataFrame,  # All rows
+) -> dict:  # Relation -> "early: forgotten"; empty where no history was given
+    "When the facts of each relation were told, and what should come of it."
+    groups = rows.loc[(rows["evaluator"] == "knowledge") & (rows["task"] == "by-relation"), "group"].unique()
+    return {r: f"{time}: {expected}" for r, time, expected in (g.split() for g in sorted(groups))}
+
+
 RELATION_COLUMNS = (
-    "relation label type template facts asked first peak peak_step last low high common majority seeds verdict"
+    "relation label type template facts asked first peak peak_step last low high common majority seeds told verdict"
 ).split()
 
 
@@ -220,11 +228,12 @@ def relation_data(
     if mine["step"].nunique() < 2:
         raise EmbryoError("tables 1 and 8: rows of one checkpoint; a verdict over time needs at least two")
     found = verdicts(mine, task)
+    told = told_of(rows)
     out = []
     for r in relations:
         own = mine[mine["group"] == r]
         curve = curves[curves["group"] == r].sort_values("step")
-        line = asked_line(own, r)
+        line = asked_line(own, r) | dict(told=told.get(r, ""))
         if len(curve):
             line |= curve_line(own, curve) | dict(verdict=said_verdicts(found.loc[found["group"] == r, "verdict"]))
         out.append(line)
@@ -305,6 +314,8 @@ def table_relations(
         view["last [95%]"] = [last_text(x) for x in data.itertuples()]
         view["common"] = data["common"].map(_percent)
         view["majority"] = data["majority"].map(_percent)
+    if data["told"].any():
+        view["told: expected"] = data["told"]
     view["verdict"] = data["verdict"]
     return view if short else pd.concat([view, last_lines(data)], ignore_index=True).fillna("")
 
@@ -333,7 +344,7 @@ figure(
 )
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c022
-TIMES = ("always", "early", "late", "waves", "never")
+TIMES = ("always", "early", "late", "waves", "rare", "never")
 HISTORY = "knowledge by history (micro world only: ask with `history`)"
 
 

@@ -20,7 +20,7 @@ def setting_name(
     d,  # A line with nursery, nursery_tokens and setting
 ) -> str:
     "How a setting is called."
-    own = d["setting"] or "as in open"
+    own = d["setting"] or "plain"
     return own if d["nursery"] == NOTHING else f"{d['nursery']} {d['nursery_tokens'] / 1e6:g}M first, {own}"
 
 # %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #d01c83e5

@@ -13,7 +13,21 @@ import pandas as pd
 from ...ground.errors import EmbryoError
 
 # %% ../../../nbs/5_results/08_plateau/04_race.ipynb #3c66587f
-SAID = ["who", "seed", "size", "target", "reached", "tokens_M", "loss", "cpu_s", "wall_s", "threads", "cpu", "revision"]
+SAID = [
+    "who",
+    "seed",
+    "schedule_M",
+    "size",
+    "target",
+    "reached",
+    "tokens_M",
+    "loss",
+    "cpu_s",
+    "wall_s",
+    "threads",
+    "cpu",
+    "revision",
+]
 
 
 def records(
@@ -37,12 +51,13 @@ MARKS = ("cpu_s_5", "cpu_s_4", "cpu_s_3.5")  # columns of the table: seconds unt
 def on_the_way(
     path: str | Path,  # As in `records`
     who: str = "recipe",  # Whose seconds are 1
-) -> pd.DataFrame:  # One line a contestant, size and machine: `MARKS`, as multiples; NaN: not reached
+) -> pd.DataFrame:  # One line a contestant, schedule, size and machine: `MARKS`, as multiples; NaN: not reached
     "How much longer do the others take to the same loss?"
     where = ["size", "cpu", "threads"]
-    means = pd.read_csv(path).groupby([*where, "who"], as_index=False)[list(MARKS)].mean()
-    own = means[means["who"] == who].drop(columns="who")
+    runs = pd.read_csv(path)
+    means = runs.groupby([*where, "who", "schedule_M"], as_index=False)[list(MARKS)].mean()
+    own = runs[runs["who"] == who].groupby(where, as_index=False)[list(MARKS)].mean()
     both = means.merge(own, on=where, suffixes=("", " own"))
     for mark in MARKS:
         both[mark] = both[mark] / both[f"{mark} own"]
-    return both[[*where, "who", *MARKS]]
+    return both[[*where, "who", "schedule_M", *MARKS]]
