@@ -36,4 +36,5 @@ for NAME, JOB in JOBS.items():
         threads: BATCH["threads"]
         resources: **JOB["resources"]
         message: NAME
+        priority: JOB["priority"]
         shell: "{sys.executable:q} -P -c '{START}' {params.call} {PLAN_FILE:q} {params.names}"

@@ -38,8 +38,11 @@ SHAPES = (  # layers, hidden, vocabulary, batch, length, optimizer
     (6, 512, 16000, 8, 128, "adamw"),
     (6, 512, 16000, 8, 128, "muon"),
 )
+LARGE = ((12, 768, 50000, 150, 128, "adamw"),)  # base size; where there is a GPU
 if a.shapes:
-    for shape in SHAPES:
+    import torch
+
+    for shape in SHAPES + LARGE * torch.cuda.is_available():
         names = ("layers", "hidden", "vocab", "batch", "length", "optimizer")
         given = [x for name, v in zip(names, shape) for x in (f"--{name}", str(v))]
         same = ["--rounds", str(a.rounds), "--steps", str(a.steps), "--threads", str(a.threads), "--dropout", "0"]
@@ -52,13 +55,14 @@ from datasets import Dataset
 
 from embryo.corpora.laws import check_law, unstructured
 from embryo.corpora.tokens import SPECIALS
-from embryo.ground.machine import has_bf16, provenance
+from embryo.ground.machine import device, has_bf16, provenance
 from embryo.models.models import build
 from embryo.pretraining.batches import examples
 from embryo.pretraining.settings import PretrainConfig
 from embryo.pretraining.training.loop import pretrain
 
 torch.set_num_threads(a.threads)
+dev = device()
 transformers.logging.set_verbosity_error()
 warnings.filterwarnings("ignore")
 
@@ -127,28 +131,32 @@ def theirs(bf16, steps, where, tok):
 
 def median_seconds(job, rounds=9):
     "Seconds of a job, the first time left out."
-    job()
+
+    def whole():
+        job()
+        if dev.type == "cuda":
+            torch.cuda.synchronize()
+
+    whole()
     taken = []
     for _ in range(rounds):
         t = time.perf_counter()
-        job()
+        whole()
         taken.append(time.perf_counter() - t)
     return statistics.median(taken)
 
 
 def product(rows, ins, outs, kind):
     "The three products of a linear layer: forward, gradient of the input, gradient of the weights."
-    x = torch.randn(rows, ins).to(kind)
-    w = torch.randn(outs, ins).to(kind)
-    g = torch.randn(rows, outs).to(kind)
+    x, w, g = (torch.randn(shape, device=dev).to(kind) for shape in ((rows, ins), (outs, ins), (rows, outs)))
     return lambda: (torch.nn.functional.linear(x, w), g @ w, g.t() @ x)
 
 
 def attention(kind):
     "The six products of attention in one layer."
     heads = net["num_attention_heads"]
-    q, k, v = (torch.randn(a.batch * heads, a.length, a.hidden // heads).to(kind) for _ in range(3))
-    p = torch.randn(a.batch * heads, a.length, a.length).to(kind)
+    q, k, v = (torch.randn(a.batch * heads, a.length, a.hidden // heads, device=dev).to(kind) for _ in range(3))
+    p = torch.randn(a.batch * heads, a.length, a.length, device=dev).to(kind)
     return lambda: (q @ k.mT, p @ v, p @ k, p.mT @ q, q @ v.mT, p.mT @ v)
 
 

@@ -54,11 +54,11 @@ def train(steps, where, bf16):
 
 def measure():
     "In one of the processes: tokens/s, share of adding up and processor seconds, for each precision."
-    from embryo.pretraining.training import loop
+    from embryo.pretraining.training import run
 
     torch.set_num_threads(a.threads)
     adding = [0.0]
-    add_up = loop.add_up
+    add_up = run.add_up
 
     def timed(*args):
         begun = time.perf_counter()
@@ -66,7 +66,7 @@ def measure():
         adding[0] += time.perf_counter() - begun
         return added
 
-    loop.add_up = timed
+    run.add_up = timed
     few = 2
     found = {}
     for bf16 in [False] + [True] * has_bf16():

@@ -19,6 +19,7 @@ records, which nbs/5_results/08_plateau/04_race.ipynb shows.
 import argparse
 import os
 import platform
+import sys
 import tempfile
 import time
 import warnings
@@ -48,21 +49,28 @@ import transformers
 from datasets import Dataset
 
 from embryo.corpora.tokens import open_ids, open_tokenizer
+from embryo.ground.errors import EmbryoError
 from embryo.ground.files import atomic
 from embryo.ground.machine import has_bf16, provenance
 from embryo.models.models import build
 from embryo.pretraining.batches import examples, n_examples, training_batch
 from embryo.pretraining.settings import PretrainConfig, make_optimizer
 from embryo.pretraining.training.heldout import heldout_loss
-from embryo.pretraining.training.loop import update_once
+from embryo.pretraining.training.run import update_once
 
 torch.set_num_threads(a.threads)
 transformers.logging.set_verbosity_error()
 warnings.filterwarnings("ignore")
 
 corpora = Path(a.corpora)
-train, heldout = open_ids(corpora / "english" / "train"), open_ids(corpora / "english" / "heldout")
-tokenizer = open_tokenizer(corpora / "tokenizer")
+try:
+    train, heldout = open_ids(corpora / "english" / "train"), open_ids(corpora / "english" / "heldout")
+    tokenizer = open_tokenizer(corpora / "tokenizer")
+except EmbryoError as e:
+    sys.exit(
+        f"speedrun.py: {e}; expected papermill_runs/open/corpora, which `embryo_corpus english --profile open --data"
+        " /path/to/data` makes"
+    )
 NET = dict(
     hidden_size=a.hidden,
     num_hidden_layers=a.layers,

@@ -26,6 +26,7 @@ DESK = {  # name: module below embryo
     "finetune": "evaluation.tasks.finetune",
     "read_task": "evaluation.tasks.reading",
     "read_rows": "ground.rows",
+    "join_rows": "ground.rows",
     "claims": "results.claims.ledger",
     "short_claims": "results.claims.ledger",
     "l1s": "corpora.l1s",

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from embryo.evaluation.annotations.folders import read
-from embryo.evaluation.evaluators import Asked, examine, load_checkpoint
+from embryo.evaluation.asking import examine
+from embryo.evaluation.evaluators import Asked, load_checkpoint
 from embryo.evaluation.words.surprisals import surprisals, word_surprisals, words_to_ask
 from embryo.evaluation.words.words import placed_words, word_hits
 from embryo.ground.errors import EmbryoError

@@ -213,16 +213,16 @@ def test_another_kind_of_machine(lab, tmp_path, capfd, monkeypatch):
 
 def make_again(out, step, end_at=None):
     "In a process of its own: make a step again, perhaps with a signal to itself at an update."
-    from embryo.pretraining.training import loop
+    from embryo.pretraining.training import run
 
-    update = loop.update_once
+    update = run.update_once
 
     def update_and_end(*args):
         if end_at and args[4] == end_at[0]:
             os.kill(os.getpid(), end_at[1])
         return update(*args)
 
-    loop.update_once = update_and_end
+    run.update_once = update_and_end
     open_series(out).load(step)
 
 
@@ -263,6 +263,96 @@ def test_several_processes(lab, tmp_path):
     same(open_series(thin.folder / "again"), dense, [8])
 
 
+def without_made_by(series):
+    "The series as an older version would have left it."
+    index = json.loads((series.folder / "series.json").read_text())
+    index.pop("made_by")
+    index.pop("seal", None)
+    (series.folder / "series.json").write_text(json.dumps(index))
+    return open_series(series.folder)
+
+
+def train_killed(out, lab, **settings):
+    "In one of two processes: train, and die before an update."
+    from embryo.pretraining.training import run
+
+    update = run.update_once
+
+    def update_or_die(*args):
+        if args[4] == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return update(*args)
+
+    run.update_once = update_or_die
+    plain(lab, out, **settings)
+
+
+def test_a_run_that_went_on_with_fewer_processes(lab, tmp_path):
+    """Killed as two, gone on with as one: what lies behind the mixture is refused, by one and by two, and what a state
+    of one leads to is made.
+    """
+    started, log = start(2, tmp_path, f=train_killed, lab=lab, save=6)
+    assert set(codes(started)) <= {1, -signal.SIGKILL}, log.read_text()
+    mixed = plain(lab, tmp_path, save=6, keep_state_every=1)
+    assert [(s["from"], s["until"], s["processes"]) for s in mixed.info["made_by"]] == [(0, 2, 2), (2, 12, 1)]
+    with pytest.raises(EmbryoError, match="processes 2 -> 1 in updates 1 to 2.*not all made alike") as e:
+        again(mixed, 4, progress=False)
+    assert "machine" not in str(e.value) and "code" not in str(e.value)
+    started, log = start(2, tmp_path, f=train_some, log=tmp_path / "log", lab=lab, save=6, step=4)
+    assert 0 not in codes(started) and "processes 1 -> 2 in updates 3 to 4" in log.read_text()
+    assert again(mixed, 9, progress=False).entries[9]["again"] == dict(state=6, differs=[])
+    shutil.rmtree(mixed.folder / "again")
+    # one that says nothing of it is walked to the next saved step, and that shows it
+    with pytest.raises(EmbryoError, match="step 6 come out otherwise.*number of threads or processes"):
+        again(without_made_by(mixed), 4, progress=False)
+    assert not list(mixed.folder.glob("again/step*"))
+
+
+def test_a_run_that_went_on_with_other_threads(lab, tmp_path):
+    import torch
+
+    threads = torch.get_num_threads()
+    for n, stop_after in ((threads, 1), (threads + 1, None)):
+        torch.set_num_threads(n)
+        try:
+            from embryo.pretraining.runs import pretrain_run
+
+            how = {**HOW, "steps": 12, "save": 6}
+            names = ("roberta", "english", 3, lab["corpora"], tmp_path, NET, how)
+            mixed = pretrain_run(*names, progress=False, stop_after=stop_after)
+        finally:
+            torch.set_num_threads(threads)
+    assert len(mixed.info["made_by"]) == 2
+    with pytest.raises(
+        EmbryoError, match=rf"cpu \({threads + 1} threads\) -> cpu \({threads} threads\) in updates 2 to 4"
+    ):
+        again(mixed, 4, progress=False)
+    assert not (mixed.folder / "again").exists()
+
+
+def test_an_older_series_is_proved(lab, tmp_path, capfd):
+    "One that does not say what each update was made with: the next saved step must come out, and then it is the same."
+    dense = plain(lab, tmp_path / "dense", save=1)
+    older = without_made_by(plain(lab, tmp_path / "thin", save=6))
+    made = again(older, 4, progress=False)
+    same(made, dense, [4])
+    assert "6 updates up to step 6, which must come out" in capfd.readouterr().err
+
+
+def test_stops_leave_no_trace(lab, tmp_path):
+    "A run that was stopped and went on alike says the same of its updates as one that was not."
+    from embryo.pretraining.runs import pretrain_run
+
+    names = ("roberta", "english", 3, lab["corpora"], tmp_path, NET, {**HOW, "steps": 12, "save": 6})
+    for stop_after in (1, 4, None):
+        stopped = pretrain_run(*names, progress=False, stop_after=stop_after)
+    (stopped.folder / "step6" / "model.safetensors").write_bytes(b"")
+    stopped = pretrain_run(*names, progress=False)
+    assert stopped.info["made_by"] == plain(lab, tmp_path / "whole", save=6).info["made_by"]
+    [stretch] = stopped.info["made_by"]
+    assert (stretch["from"], stretch["until"], stretch["processes"]) == (0, 12, 1) and "threads" in stretch["device"]
+
+
 def test_command(tiny, run, tmp_path):
     "`--at`: the cost, then the place; a step that cannot be, and a series that is not there, in one sentence."
     tiny.write_text(tiny.read_text().replace("save = 3", "save = 6"))
@@ -270,6 +360,10 @@ def test_command(tiny, run, tmp_path):
     at = lambda k, *more: run("embryo_pretrain", *options, "--at", k, *more)
     code, _, err = at(4)
     assert code == 2 and "no such series; train it first" in err and err.count("\n") == 1
+    for lost in (["--to", str(tmp_path / "mine")], ["--anyway"]):
+        code, out, err = run("embryo_pretrain", *options, *lost)
+        assert code == 2 and f"{lost[0]} is for a step that is made again; give --at, too" in err and not out
+        assert err.count("\n") == 1 and not (tmp_path / "papermill_runs").exists()
     assert run("embryo_pretrain", *options)[0] == 0
     folder = tmp_path / "papermill_runs/tiny/series/roberta-english-s0"
     index = (folder / "series.json").read_bytes()

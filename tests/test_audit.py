@@ -587,15 +587,15 @@ def test_faults_of_a_chain_by_their_geometry(chains, tmp_path, arm):
 
 def test_a_step_that_was_made_again(base, lab, tmp_path, monkeypatch):
     "On a slower machine it took longer than those behind it; its seconds say nothing about its place."
-    from embryo.pretraining.training import loop
+    from embryo.pretraining.training import run
 
     class Slow:
-        perf_counter = staticmethod(lambda clock=loop.time.perf_counter: 1000 * clock())
-        process_time = loop.time.process_time
+        perf_counter = staticmethod(lambda clock=run.time.perf_counter: 1000 * clock())
+        process_time = run.time.process_time
 
     d = ours(base, tmp_path / "roberta-english-s0")
     shutil.rmtree(d / "step6")
-    monkeypatch.setattr(loop, "time", Slow)
+    monkeypatch.setattr(run, "time", Slow)
     s = train(lab, tmp_path)
     assert s.steps == STEPS and s.entries[6]["wall_s"] > s.entries[12]["wall_s"] and s.audit().empty
 

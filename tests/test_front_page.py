@@ -53,3 +53,17 @@ def test_ledger_of_the_front_page_is_that_of_the_rows():
     table = embryo.short_claims(held).to_markdown(index=False)
     shown = (ROOT / "README.md").read_text()
     assert table.splitlines()[2] in shown and table in shown
+
+
+def test_answer_on_transfer_is_that_of_the_rows():
+    "The numbers of the paragraph on what transfers are means over the seeds that the rows have."
+    import embryo
+
+    text = (ROOT / "README.md").read_text().split("**What transfers, in one paragraph.**")[1].split("\n")[0]
+    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    asked = (rows["evaluator"] == "finetune") & (rows["split"] == "dev") & (rows["task"] == "STS-B")
+    asked &= (rows["metric"] == "spearman") & (rows["group"] == "final")
+    means = rows[asked].groupby("l1")["value"].agg(["mean", "size"])
+    said = {"nesting-zipf": 3, "none": 3, "nesting-other": 3, "nesting-noisy": 2, "copy": 2}
+    for l1, seeds in said.items():
+        assert means.loc[l1, "size"] == seeds and f"{means.loc[l1, 'mean']:.2f}" in text, (l1, means.loc[l1])

@@ -324,3 +324,29 @@ def test_real_lama():
     assert (len(facts), set(templates)) == (20943, set(RELATIONS))
     assert templates == {r: RELATIONS[r].template for r in templates}
     assert examples(facts, templates)["P138"] == "Hamburg airport is named after [MASK] ."
+
+
+def test_facts_are_counted_in_the_training_text_where_no_world_kept_a_record(world, tmp_path):
+    from embryo.evaluation.evaluators import Asked, Checkpoint, run_knowledge
+
+    lama, tok, facts, _ = world
+    folder = tmp_path / "lama"
+    folder.symlink_to(lama)  # without facts.jsonl beside it
+    names = facts.drop_duplicates(["sub_label"])[:40]
+    lines = [f"{f.sub_label} and {f.obj_label}." for f in names.itertuples() for _ in range(f.Index % 5)]
+    (tmp_path / "wiki_en").mkdir()
+    (tmp_path / "wiki_en" / "a.txt").write_text("\n".join(lines))
+    net = model("bert", tok)
+    text = dict(data=tmp_path, folders=["wiki_en"])
+    asked = Asked(lama=str(folder), text=text, corpora=str(tmp_path / "corpora"))
+    rows = run_knowledge(Checkpoint(net, tok, net, 0), asked)
+    counted = rows[(rows["task"] == "by-count") & (rows["metric"] == "p@1") & (rows["mode"] == "published")]
+    assert {"0", "1-3", "4-15"} >= set(counted["group"]) > {"0"}
+    assert counted["n"].sum() == rows.query("task == 'facts' and metric == 'asked' and group == 'all'")["value"].sum()
+    kept = list((tmp_path / "corpora" / "counted").glob("*.jsonl"))
+    assert len(kept) == 1
+    before = kept[0].stat().st_mtime_ns
+    run_knowledge(Checkpoint(net, tok, net, 1), asked)
+    assert kept[0].stat().st_mtime_ns == before  # the next checkpoint reads what the first counted
+    none = run_knowledge(Checkpoint(net, tok, net, 0), Asked(lama=str(folder)))
+    assert not (none["task"] == "by-count").any()

@@ -1,7 +1,9 @@
 """Each lever of pretraining against an independent computation; held-out losses that no lever touches."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
+import crash
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from embryo.models.given import open_series
 from embryo.models.models import build
 from embryo.pretraining import objectives
 from embryo.pretraining.batches import training_batch
+from embryo.pretraining.runs import MOVED, advice
 from embryo.pretraining.settings import PretrainConfig, longest, make_optimizer
 from embryo.pretraining.training.heldout import heldout_loss
 from embryo.pretraining.training.loop import pretrain
@@ -98,6 +101,74 @@ def test_half_said_shares_are_refused():
     "What is said and what the objective adds must not be more than 1."
     with pytest.raises(EmbryoError, match="more than 1 together .one of them is that of objective mlm"):
         training_batch(TRAIN, replace(CFG, as_mask=0.95), 0)
+
+
+MEANINGLESS = [
+    ("attention_scale", -2, "a number above 0"),
+    ("attention_scale", 0, "a number above 0"),
+    ("attention_scale", float("nan"), "a number above 0"),
+    ("bias_weight", -3, "a number from 0 on"),
+    ("rtd_weight", -1.0, "a number from 0 on"),
+    ("weight_decay", -0.01, "a number from 0 on"),
+    ("lr", 0, "a number above 0"),
+    ("lr", -1e-3, "a number above 0"),
+    ("muon_lr", -1, "a number above 0"),
+    ("muon_steps", 0, "a whole number from 1 to 99"),
+    ("muon_steps", 200, "a whole number from 1 to 99"),
+    ("betas", [0.9, 1.5], "two numbers from 0 to below 1"),
+    ("betas", [0.9], "two numbers from 0 to below 1"),
+    ("heldout_length", 2, "a whole number of positions above 3, or 0"),
+    ("heldout_length", -32, "a whole number of positions above 3, or 0"),
+]
+
+
+@pytest.mark.parametrize("name, value, accepted", MEANINGLESS)
+def test_a_lever_out_of_its_range_is_refused(name, value, accepted):
+    "One sentence: which setting, what it is, what would be accepted; whatever the optimizer is."
+    for optimizer in ("adamw", "muon"):
+        with pytest.raises(EmbryoError) as told:
+            replace(CFG, optimizer=optimizer, **{name: value})
+        assert str(told.value).startswith(f"{name} is {value}; expected {accepted}")
+        assert "\n" not in str(told.value)
+
+
+RESULTS = dict(  # a plain run and a chain: what their settings are called in a message, and what a profile says
+    plain=(
+        "p.toml [pretrain.roberta-zipf]",
+        """
+[pretrain.roberta]
+%s
+[results.r]
+template = "examine"
+family = ["roberta"]
+l1 = ["zipf"]
+evaluators = ["reconstruct"]
+""",
+    ),
+    chain=(
+        "pretrain of zipf:1k~x",
+        """
+[variants.x]
+pretrain = {%s}
+[results.r]
+template = "chain"
+l1 = ["zipf:1k~x"]
+""",
+    ),
+)
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+@pytest.mark.parametrize("line", ["attention_scale = -2", "betas = [0.9, 1.5]", "muon_steps = 0", "lr = 0"])
+def test_a_lever_out_of_its_range_is_refused_when_it_is_planned(kind, line, run, tmp_path):
+    "In one sentence that says where it stands, and before the world is made."
+    where, text = RESULTS[kind]
+    (tmp_path / "p.toml").write_text('profile = "p"' + crash.SIZES + text % line + "seed = [0]\n")
+    (tmp_path / "klingon.txt").write_text(crash.KLINGON)
+    code, _, err = run("embryo_run", "--profile", tmp_path / "p.toml")
+    assert code == 2 and len(err.strip().splitlines()) == 1, err
+    assert f"{where}: {line.replace(' = ', ' is ')}; expected" in err
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["klingon.txt", "p.toml"]
 
 
 @pytest.mark.parametrize("lever", LEVERS)
@@ -222,3 +293,10 @@ def test_layer_norm_before_the_sublayers_goes_on_to_tasks(tmp_path):
     x = dict(input_ids=ids, attention_mask=torch.ones_like(ids))
     with torch.inference_mode():
         assert torch.allclose(first_logits(classifier, x), classifier(**x).logits)
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_advice_does_not_name_what_a_run_has(name):
+    "Also where its settings come from JSON, as those of a finished series do."
+    cfg = PretrainConfig(**json.loads(json.dumps(asdict(replace(CFG, **MOVED[name][0])))))
+    assert f"{name} (" not in advice(cfg)

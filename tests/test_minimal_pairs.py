@@ -213,7 +213,8 @@ def test_the_right_sentences_agree(lab):
 
 def test_an_evaluator_by_its_name(lab):
     "Options of a profile reach it; a suite that is not there is named."
-    from embryo.evaluation.evaluators import Asked, examine, load_checkpoint
+    from embryo.evaluation.asking import examine
+    from embryo.evaluation.evaluators import Asked, load_checkpoint
     from embryo.models.given import open_series
 
     checkpoint = load_checkpoint(open_series(lab["series"] + "/albert-english-s0"), 4)
@@ -276,7 +277,7 @@ def test_a_batch_names_the_suites_to_those_who_are_asked_for_pairs(tmp_path):
     asked = nodes["examine/albert-english-s0-step2200"].params
     assert {k: v.rpartition("/")[2] for k, v in asked["pairs"].items()} == {"blimp": "blimp"}
     assert asked["options"]["minimal_pairs"] == {"suites": ["blimp"], "most": 60}
-    (tmp_path / "less.toml").write_text(micro.replace(', "minimal_pairs"]', "]"))
+    (tmp_path / "less.toml").write_text(micro.replace(', "minimal_pairs"', ""))
     less = Plan(tmp_path / "less.toml", root=tmp_path).nodes["examine/albert-english-s0-step2200"].params
     assert "pairs" not in less
     (tmp_path / "wrong.toml").write_text(micro.replace('suites = ["blimp"]', 'suite = "blimp"'))

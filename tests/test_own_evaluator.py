@@ -7,15 +7,8 @@ import pytest
 from conftest import ROOT
 
 from embryo.evaluation.annotations.folders import read
-from embryo.evaluation.evaluators import (
-    EVALUATORS,
-    Asked,
-    Evaluator,
-    evaluator,
-    examine,
-    find_evaluator,
-    load_checkpoint,
-)
+from embryo.evaluation.asking import examine, find_evaluator
+from embryo.evaluation.evaluators import EVALUATORS, Asked, Evaluator, evaluator, load_checkpoint
 from embryo.ground.errors import EmbryoError
 from embryo.ground.rows import read_rows, row_frame
 from embryo.models.given import open_series

@@ -11,7 +11,8 @@ import torch
 from embryo.evaluation.alike.predictions import divergence, divergence_rows, word_divergences
 from embryo.evaluation.alike.states import cka, cka_rows, token_states
 from embryo.evaluation.annotations.folders import read
-from embryo.evaluation.evaluators import Asked, examine, load_checkpoint
+from embryo.evaluation.asking import examine
+from embryo.evaluation.evaluators import Asked, load_checkpoint
 from embryo.evaluation.words.words import placed_words
 from embryo.ground.errors import EmbryoError
 from embryo.ground.rows import row_frame

@@ -63,8 +63,10 @@ def micro(tmp_path_factory):
 # ---- after a run ----
 
 
-def test_a_batch_is_compared_with_its_plan_and_corrects_the_next(run, profile, tmp_path):
-    "One line at the end, a table node by node, measured beside planned, and the next estimate follows the past."
+def test_a_batch_is_compared_with_its_plan_and_corrects_the_next(run, profile, tmp_path, monkeypatch):
+    """One line at the end, a table node by node, measured beside planned, and the next estimate follows the past; but a
+    toy like this one has nothing to tell.
+    """
     profile.write_text(CHAIN[: CHAIN.index("[results.two]")])  # five nodes: in seconds
     before = Plan(profile, root=tmp_path, on="cpu")
     assert not before.past and "nothing is corrected" in str(before)
@@ -83,6 +85,8 @@ def test_a_batch_is_compared_with_its_plan_and_corrects_the_next(run, profile, t
         assert x["planned"] == one["planned"] and x["planned"]["raw"] == raw[name] == x["planned"]["seconds"]
         assert x["seconds"] == taken(one) == one["cpu_s"] > 0 and one["on"] == "cpu" and one["processor"]
 
+    assert not Plan(profile, root=tmp_path, on="cpu").past
+    monkeypatch.setattr("embryo.batch.costs.past.LEAST_S", 0.0)
     after = Plan(profile, root=tmp_path, on="cpu")
     assert {k: n.key for k, n in after.nodes.items()} == {k: n.key for k, n in before.nodes.items()}
     assert not after.todo() and lines[0] in str(after) and "corrected by the past of this machine" in str(after)
@@ -110,7 +114,7 @@ def test_a_batch_is_compared_with_its_plan_and_corrects_the_next(run, profile, t
     assert code == 0 and read_json(runs / "batch.json")["nodes"] == batch["nodes"], err
 
 
-def test_what_was_there_before_says_nothing(run, profile, tmp_path):
+def test_what_was_there_before_says_nothing(run, profile, tmp_path, monkeypatch):
     "A series that goes on after a stop took less than it costs; the record leaves it out."
     code, out, err = run("embryo_corpus", "zipf", "--profile", profile, timeout=600)
     assert code == 0, err
@@ -122,6 +126,7 @@ def test_what_was_there_before_says_nothing(run, profile, tmp_path):
     assert code == 0, err
     again = read_json(note)
     assert again["cpu_s"] is None and again["seconds"] > 0 and taken(again) is None
+    monkeypatch.setattr("embryo.batch.costs.past.LEAST_S", 0.0)
     plan = Plan(profile, root=tmp_path, on="cpu")
     assert len(plan.past["corpus"]) == 1  # that of English
     table = measured(plan.nodes.values())
@@ -206,12 +211,29 @@ def test_another_machine_and_another_arithmetic_are_no_past(tmp_path):
     assert factor("chain", {}) == 1 and factor("chain", {"examine": [3.0]}) == 1
 
 
+@pytest.mark.parametrize("raw,took", [(0.1, 9.0), (4.9, 9.0), (9.0, 4.9), (0.1, 0.3)])
+def test_a_toy_is_no_past(tmp_path, raw, took):
+    "Planned or done in less than five seconds: such a ratio is that of start-ups."
+    note(tmp_path, "chain/toy", 1, planned=dict(raw=raw, seconds=raw, by=arithmetic()), cpu_s=took)
+    assert read_past(tmp_path / "papermill_runs", "here") == {}
+    note(tmp_path, "chain/a", 3)
+    assert read_past(tmp_path / "papermill_runs", "here") == {"chain": [3]}
+
+
+def test_few_nodes_correct_little():
+    "What one node says is believed by a fifth; five of a kind are believed."
+    factors = [factor("chain", {"chain": [8.0] * n}) for n in range(1, 8)]
+    assert factors == sorted(factors) and factors[4:] == [8.0] * 3
+    assert factors[0] == pytest.approx(8 ** (1 / 5))
+    assert [factor("chain", {"chain": [1 / 8] * n}) for n in (1, 5)] == pytest.approx([8 ** (-1 / 5), 1 / 8])
+
+
 def test_the_newest_of_each_kind_count(tmp_path, monkeypatch):
     "Many nodes of one kind do not push out another; what another machine left meanwhile does not, either."
     monkeypatch.setattr("embryo.batch.costs.past.NEWEST", 3)
     names = ["corpus/0", *(f"chain/{i}" for i in range(6))]
     for when, name in enumerate(names):
-        note(tmp_path, name, 1 + when)
+        note(tmp_path, name, 1 + when)  # ten seconds and more
         os.utime(tmp_path / f"papermill_runs/p/runs/{name}/run.json", (1000 + when, 1000 + when))
     for i in range(4):
         note(tmp_path, f"chain/elsewhere-{i}", 9, processor="elsewhere")
@@ -277,7 +299,7 @@ def test_text_is_as_long_as_the_manifest_says(tmp_path, lab):
 
 
 def test_a_second_of_the_past_is_no_part_of_a_key(micro, monkeypatch):
-    monkeypatch.setattr("embryo.batch.plan.read_past", lambda *_: {"pretrain": [7.0], "corpus": [0.1]})
+    monkeypatch.setattr("embryo.batch.plan.read_past", lambda *_: {"pretrain": [7.0] * 5, "corpus": [0.1] * 5})
     slow = Plan("micro", root=micro.study.root, on="cpu")
     assert {k: n.key for k, n in slow.nodes.items()} == {k: n.key for k, n in micro.nodes.items()}
     name = "pretrain/roberta-zipf-s0"
@@ -307,7 +329,12 @@ def test_what_fits_does_fit_and_what_does_not_does_not(micro, hours):
     shown = [line.split("  ")[-1].strip() for line in lines[1 : 1 + len(results)]]
     assert [s.split(":")[0] for s in shown] == results
     budget = Budget(micro, 3600 * hours, 2)
+    missing = [s.split(":")[0] for s in shown if ":" in s]
     for result, line in zip(results, shown):
+        waits = [r for r in micro.study.profile["results"][result].get("needs", []) if r in missing]
+        assert line.partition(": waits for ")[2] == ", ".join(waits)
+        if waits:
+            continue
         new = budget.new(section_names(micro.study, result))
         assert (": does not fit; " in line) == (not budget.fits(new)), line
         if ": does not fit" not in line:
@@ -321,7 +348,7 @@ def test_what_fits_does_fit_and_what_does_not_does_not(micro, hours):
                 if int(n) + 1 < int(of):
                     assert not budget.fits(budget.new(cut_section(micro.study, result, {key: int(n) + 1})))
     assert budget.end([]) <= 3600 * hours
-    out = sum("does not fit" in line for line in shown)
+    out = len(missing)
     assert lines[-1].startswith(f"{len(results) - out} of {len(results)} results fit into {hours:g} h on 2 cores")
     assert (out == 0) == (hours == 5)
 
@@ -336,6 +363,20 @@ def test_a_cut_asks_for_nodes_of_the_plan(name, tmp_path):
             for key in choices(spec):
                 less = {*cut_section(study, result, {key: 1})}
                 assert less < whole, (result, key)
+
+
+def test_an_appendix_without_its_results_does_not_fit(profile, tmp_path):
+    "It draws whatever is there, but is not counted as made; without `needs` it wants all that stands above it."
+    for needs, waits in (("", "two"), ('needs = ["two"]', "two"), ('needs = ["one"]', "")):
+        appendix = f'[results.x_nursery]\ntemplate = "appendix"\n{needs}\n'
+        profile.write_text(CHAIN.replace("seed = [0, 1]", f"seed = {[*range(20)]}") + appendix)
+        plan = Plan(profile, root=tmp_path, on="cpu")
+        one = wall_seconds([plan.nodes[k] for k in section_names(plan.study, "one")], 1)
+        drawn = sum(plan.nodes[k].cost["seconds"] for k in section_names(plan.study, "x_nursery"))
+        *_, first, second, third, _, last = budget_lines(plan, (one + drawn + 1) / 3600, 1)
+        assert ": " not in first and "two: does not fit; " in second, (first, second)
+        assert third.strip() == "x_nursery: waits for two" if waits else third.endswith("  x_nursery"), third
+        assert last.startswith(f"{1 if waits else 2} of 3 results fit"), last
 
 
 def test_shared_nodes_are_counted_once(profile, tmp_path):

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import crash
+import psutil
 import pytest
 from conftest import BIN
 
@@ -35,7 +36,8 @@ def story(out, family="roberta", net=STILL, stop_after=None, end_at=None, **sett
     from embryo.models.models import build
     from embryo.pretraining.objectives import find_objective
     from embryo.pretraining.settings import PretrainConfig
-    from embryo.pretraining.training import loop
+    from embryo.pretraining.training import run
+    from embryo.pretraining.training.loop import pretrain
 
     tok = train_tokenizer([TEXT] * 9, 44)
     ids = np.array(tok(TEXT, add_special_tokens=False)["input_ids"] * 30)
@@ -45,7 +47,7 @@ def story(out, family="roberta", net=STILL, stop_after=None, end_at=None, **sett
     pairs = bool(find_objective(cfg.objective).pairs)
     no_third = dict(classifier_dropout_prob=0.0) if family == "albert" and net else {}
     model = build(family, len(tok), 40, pairs=pairs, **TINY, **net, **no_third)
-    update = loop.update_once
+    update = run.update_once
 
     def update_and_end(*args):
         step, us = args[4], args[8]
@@ -53,8 +55,8 @@ def story(out, family="roberta", net=STILL, stop_after=None, end_at=None, **sett
             os.kill(os.getpid(), end_at[2])
         return update(*args)
 
-    loop.update_once = update_and_end
-    loop.pretrain(corpus, corpus, model, tok, cfg, out, stop_after=stop_after)
+    run.update_once = update_and_end
+    pretrain(corpus, corpus, model, tok, cfg, out, stop_after=stop_after)
 
 
 def led(out, **options):
@@ -101,7 +103,7 @@ def start(of, out, f=story, log=None, **options):
     return started, log
 
 
-def codes(started, seconds=60):
+def codes(started, seconds=300):
     end = time.monotonic() + seconds
     for p in started:
         p.join(max(0, end - time.monotonic()))
@@ -321,6 +323,26 @@ def test_commands(tiny, run, tmp_path):
     assert p.returncode == 0, p.stderr
     assert p.stdout.splitlines() == ["pretrain/roberta-english-s0", str(made / "rows.parquet")]
     assert [e.get("processes") for e in entries(series(tmp_path))] == [2] * 11
+
+
+def test_one_of_a_commands_processes_is_killed(tiny, tmp_path):
+    "`--processes 2`: the command that started them says which one was lost, and how; the other one is silent."
+    tiny.write_text(tiny.read_text().replace("steps = 6", "steps = 3000"))
+    command = [str(BIN / "embryo_pretrain"), "--processes", "2", "--family", "roberta", "--profile", str(tiny)]
+    env = dict(os.environ, EMBRYO_OUT=str(tmp_path), EMBRYO_DEVICE="cpu", OMP_NUM_THREADS="1")
+    p = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    try:
+        while not list((series(tmp_path) / "state").glob("step[1-9]*")):
+            assert p.poll() is None, p.stderr.read()
+            time.sleep(0.05)
+        [second] = [c for c in psutil.Process(p.pid).children() if c.environ().get("RANK") == "1"]
+        second.kill()
+        said = p.communicate(timeout=120)[1]
+    finally:
+        p.kill()
+    lost = f"embryo_pretrain: process 1 of 2 was ended by SIGKILL, and the others with it; {AGAIN}"
+    assert p.returncode == 1 and said.splitlines()[-1].startswith(lost), said
+    assert "another process" not in said and "Traceback" not in said and said.count(AGAIN) == 1, said
 
 
 def test_processes_of_a_command(run, tmp_path):

@@ -310,3 +310,11 @@ def test_paper_p1_has_table_2_and_the_official_settings(plan):
             **TABLE5,
             "SQuAD2.0": (3e-5, 48, 8144, 814),
         } and all(x["max_length"] == 512 for x in c.values())
+
+
+def test_facts_are_counted_in_the_english_that_was_trained_on(plan):
+    asked = [n.params for n in of(plan("open"), "examine") if "knowledge" in n.params["evaluators"]]
+    assert asked and all(p["text"]["folders"][0] == "wiki_en/enwiki-2014-0*" for p in asked)
+    others = [n.params for n in of(plan("open"), "examine") if "knowledge" not in n.params["evaluators"]]
+    assert others and not any("text" in p for p in others)
+    assert not any("text" in n.params for n in of(plan("micro"), "examine"))  # it keeps its own record

@@ -152,6 +152,22 @@ def test_template_contract(p):
     assert {"profile", "caption", "out"} <= {l.split(":")[0] for l in lines}
 
 
+APPENDICES = [p for p in TEMPLATES if p.parent.name == "appendix"]
+
+
+@pytest.mark.parametrize("p", APPENDICES, ids=lambda p: p.stem)
+def test_appendix_is_read_not_run(p):
+    "Contents first; cells of code are one to three lines, imports at most eight: what is longer lives in the library."
+    from embryo.book.pages import contents_of
+
+    cs = cells(p)
+    assert "".join(cs[1]["source"]) == contents_of(cs), f"{p.name}: the second cell should be\n{contents_of(cs)}"
+    for c in cs:
+        lines = "".join(c["source"]).splitlines()
+        if c["cell_type"] == "code" and "parameters" not in c["metadata"].get("tags", []):
+            assert len(lines) <= (8 if lines[0].startswith(("from ", "import ")) else 3), "\n".join(lines)
+
+
 @pytest.mark.parametrize("done", COMMITTED, ids=lambda p: f"{p.parts[-3]}-{p.stem}")
 def test_executed_appendix_is_its_template(done):
     "What is committed as executed was executed as it stands now."
@@ -182,7 +198,7 @@ def test_executed_appendix_has_all_that_is_committed(done):
     text = outputs(done)
     prefix = done.stem.split("_")[0]
     drawn = {p: set(re.search("drawn: (.*)", outputs(p))[1].split()) for p in done.parent.glob(f"{prefix}_*.ipynb")}
-    revision = re.search(r"'git': '(\w+\+?)'", text)[1]
+    revision = re.search(r"made with: git (\w+\+?)", text)[1]
     folder = ROOT / "figures" / done.parts[-3]
     tracked = subprocess.run(
         ["git", "ls-files", str(folder)], capture_output=True, text=True, cwd=ROOT, check=True

@@ -524,7 +524,8 @@ def data(lab, tmp_path):
 
 
 def test_an_evaluator_by_its_name(lab, data):
-    from embryo.evaluation.evaluators import Asked, examine, load_checkpoint
+    from embryo.evaluation.asking import examine
+    from embryo.evaluation.evaluators import Asked, load_checkpoint
     from embryo.models.given import open_series
 
     checkpoint = load_checkpoint(open_series(lab["series"] + "/albert-english-s0"), 4)

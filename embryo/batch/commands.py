@@ -20,7 +20,9 @@ from .graph.results import own_figures
 from .graph.series import corpus_nodes, series_nodes
 from .nodes import Node
 from .plan import Plan, budget_lines, comparison, measured
+from .progress import FAILED, listed, unmade
 from .run import run_node, run_plan, write_batch
+from .templates import template_parameters
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import command
 from ..ground.machine import device
@@ -47,7 +49,7 @@ def read_hours(
         raise EmbryoError(f"--hours is {text!r}; expected a number of hours above 0, for instance 8 or 0.5")
     return hours
 
-
+# %% ../../nbs/6_batch/08_commands.ipynb #778dd984
 def check_cores(
     cores: int,  # As it was given
 ):
@@ -84,16 +86,15 @@ def leave_unfinished(
     "Say which nodes failed, and end the process."
     for job in jobs:
         print(f"embryo_run: {job}", file=sys.stderr)
-    failed = [n for n in plan.nodes.values() if (n.folder / "failed.ipynb").is_file() and not n.rows.is_file()]
-    if failed:
-        why = "failed: " + ", ".join(n.name for n in failed)
-    else:
-        why = f"why is in the newest file of {plan.study.runs / '.snakemake' / 'log'}"
-    print(
-        f"embryo_run: {len(plan.todo())} nodes are not done; {why}; mend the cause and run the same command again",
-        file=sys.stderr,
-    )
-    texts = [(n.folder / "failed.ipynb").read_text() for n in failed]
+    failed = [n for n in plan.nodes.values() if (n.folder / FAILED).is_file() and not n.rows.is_file()]
+    names = [n.name for n in failed]
+    for text in unmade(plan, names):
+        print(f"embryo_run: {text}", file=sys.stderr)
+    log = plan.study.runs / ".snakemake" / "log"
+    why = f"failed: {listed(names)}" if failed else f"why is in the newest file of {log}"
+    done = f"{len(plan.todo())} nodes are not done; {why}; mend the cause and run the same command again"
+    print(f"embryo_run: {done}", file=sys.stderr)
+    texts = [(n.folder / FAILED).read_text() for n in failed]
     unusable = bool(texts) and all('"ename": "EmbryoError"' in text for text in texts)
     sys.exit(2 if unusable else code)
 
@@ -112,7 +113,7 @@ def asked_cluster(
         raise EmbryoError(f"--{given[0]} is for a cluster; give --cluster slurm, too (on one machine: --cores)")
     return None
 
-
+# %% ../../nbs/6_batch/08_commands.ipynb #30401d43
 def planned_for(
     cluster,  # Cluster, or None
 ) -> str:  # cpu or cuda; empty: what is here
@@ -189,6 +190,7 @@ def redrawn(
     result: str,  # An appendix
     rows: Path,  # File of rows
     root: Path,  # papermill_runs and figures are here
+    data: str = "",  # Data folder, for published values to compare with; empty: without
 ) -> Node:
     "The node that draws an appendix again; it needs nothing but the rows."
     name = profile.get("profile", Path(profile["path"]).stem)
@@ -202,6 +204,8 @@ def redrawn(
     own = own_figures(profile, result)
     if own:
         params["own"] = own
+    if data and "data" in template_parameters(result):
+        params["data"] = data
     folder = root / "papermill_runs" / name / "runs" / result / "redrawn"
     return Node(f"{result}/appendix", params, [], [], folder)
 
@@ -211,7 +215,8 @@ def redrawn(
 def embryo_figures(
     profile: str = "micro",  # One of the profiles here, by name, or the path of yours
     rows: str = "",  # Rows to draw from; default: papermill_runs/<profile>/rows.csv
-    # Data folder: add to the rows what trivial predictors they lack; without it the rows stay as they are
+    # Data folder: add to the rows what trivial predictors they lack, and draw published values beside ours where it has
+    # them; without it the rows stay as they are
     data: str = "",
 ):
     "Draw every figure and table of a profile again from its rows, without running anything else."
@@ -226,7 +231,7 @@ def embryo_figures(
         add_trivial(rows, data, p)
     for result, spec in p.get("results", {}).items():
         if spec.get("template") == "appendix":
-            run_node(redrawn(p, result, rows, root))
+            run_node(redrawn(p, result, rows, root, data))
     print(f"figures: {root / 'figures' / name}   to read: {runs / 'appendix'}")
 
 # %% ../../nbs/6_batch/08_commands.ipynb #c019
@@ -294,6 +299,8 @@ def embryo_pretrain(
     "Pretrain one model and keep its checkpoint series, under papermill_runs/<profile>; goes on where it was stopped."
     from embryo.pretraining.training.processes import lead, start_processes, started_together
 
+    if at is None and (to or anyway):
+        raise EmbryoError(f"{'--to' if to else '--anyway'} is for a step that is made again; give --at, too")
     if processes != 1 and not started_together():
         code = start_processes(processes)
         os._exit(code)  # why, they have said themselves
@@ -321,7 +328,7 @@ def asked_names(
     text: str,  # Names with commas between; a name may be mine.py:my_score
 ) -> tuple:  # (names, the reader's own as {name: {"function": mine.py:my_score}})
     "The evaluators of a command line."
-    from embryo.evaluation.evaluators import find_evaluator
+    from embryo.evaluation.asking import find_evaluator
 
     names = [name.strip() for name in text.split(",")]
     own = {name: dict(function=name) for name in names if ".py:" in name}
@@ -363,6 +370,7 @@ def data_to_ask(
     asked = Asked(found, options=options, progress=True)
     if data:
         asked.probing = {task: str(Path(data) / folder) for task, folder in SOURCES.items()}
+        asked.second = str(Path(data) / "probing_ewt" / "test.jsonl.gz")
         asked.lama = str(Path(data) / "lama")
         asked.pairs = {suite: str(Path(data) / suite) for suite in [*suites, "syntaxgym"]}
     return asked
@@ -385,16 +393,17 @@ def embryo_examine(
     "Ask checkpoints - ours or others' - what they know."
     import pandas as pd
 
-    from embryo.evaluation.evaluators import EVALUATORS, examine
+    from embryo.evaluation.asking import examine
+    from embryo.evaluation.evaluators import EVALUATORS
     from embryo.ground.rows import write_rows
     from embryo.models.given import open_series
 
     names, own = asked_names(evaluators)
     reads = {kind for name in names if name not in own for kind in EVALUATORS[name].reads}
-    if not data and reads & {"probing", "lama", "pairs", "syntaxgym"}:
+    if not data and reads & {"second", "probing", "lama", "pairs", "syntaxgym"}:
         raise EmbryoError(
-            "give --data, a folder with probing_gum and probing_ewt (probe), lama (knowledge), blimp (minimal_pairs),"
-            " syntaxgym (syntaxgym)"
+            "give --data, a folder with probing_gum and probing_ewt (probe, second_treebank), lama (knowledge), blimp"
+            " (minimal_pairs), syntaxgym (syntaxgym)"
         )
     s = open_series(series)
     asked = data_to_ask(sentences, data, max_sentences, probe_steps, suites.split(","))

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['STATES', 'NEAR', 'CUTS', 'file_key', 'set_keys', 'check_files', 'planned_cost', 'corrections', 'assumed', 'how_long',
            'how_large', 'node_line', 'total_line', 'measured', 'agreement', 'comparison', 'node_table', 'Plan',
-           'wall_seconds', 'section_names', 'Budget', 'choices', 'cut_section', 'how_to_fit', 'budget_lines']
+           'wall_seconds', 'section_names', 'drawn_from', 'Budget', 'choices', 'cut_section', 'how_to_fit',
+           'budget_lines']
 
 # %% ../../nbs/6_batch/04_plan.ipynb #c002
 import functools
@@ -16,6 +17,7 @@ from pathlib import Path
 from .costs.cost import FLOPS, SCORING, UPDATE_S, cost, training_rate
 from .costs.past import factor, processor, read_past, read_planned, taken
 from .graph.results import all_nodes, as_list, asked_l1s, collect, result_nodes
+from .graph.scores import ALIKE
 from .graph.study import Study, read_study
 from .nodes import WHOLE, Node
 from .templates import code_hash
@@ -128,7 +130,7 @@ def how_long(
         return f"{seconds / 3600:,.1f} h"
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
-
+# %% ../../nbs/6_batch/04_plan.ipynb #1b3c03dd
 def how_large(
     mb: float,  # 2^20 bytes
 ) -> str:
@@ -311,6 +313,18 @@ def section_names(
         return ["rows/all", f"{result}/appendix"]
     return list(dict.fromkeys(n.name for n in result_nodes(study, result)))
 
+# %% ../../nbs/6_batch/04_plan.ipynb #4e4dfa1e
+def drawn_from(
+    study: Study,  # What is studied
+    result: str,  # A section of [results]
+) -> list:  # Results; none, if it is no appendix
+    "What an appendix draws: what it needs, or all that stands above it."
+    results = study.profile["results"]
+    if results[result]["template"] != "appendix":
+        return []
+    names = list(results)
+    return results[result].get("needs", names[: names.index(result)])
+
 # %% ../../nbs/6_batch/04_plan.ipynb #987e595b
 @dataclass
 class Budget:
@@ -371,6 +385,8 @@ def cut_section(
     spec = dict(study.profile["results"][result])
     values = choices(spec)
     spec.update({key: values[key][:n] for key, n in keep.items()})
+    if keep.get("seed") == 1 and ALIKE in spec.get("evaluators", []):  # one seed has nobody to be compared with
+        spec["evaluators"] = [e for e in spec["evaluators"] if e != ALIKE]
     results = study.profile["results"] | {result: spec}
     return section_names(replace(study, profile=study.profile | dict(results=results)), result)
 
@@ -416,6 +432,10 @@ def budget_lines(
     out = []
     results = plan.study.profile.get("results", {})
     for result in results:
+        if waits := [r for r in drawn_from(plan.study, result) if r in dict(out)]:
+            out.append((result, ""))
+            lines.append(f"{'':9s} {'':11s}  {result}: waits for {', '.join(waits)}")
+            continue
         new = budget.new(section_names(plan.study, result))
         adds = how_long(sum(plan.nodes[k].cost["seconds"] for k in new))
         end = how_long(budget.end(new))

@@ -23,7 +23,7 @@ from .cluster.slurm import ask_slurm, check_none_left, end_jobs, slurm_options
 from .costs.past import estimated, processor
 from .nodes import Node, figures_of, leaves_of, made_weights
 from .plan import Plan, agreement, how_long, measured
-from .progress import FAILED, PART, Progress, follow
+from .progress import FAILED, LOCK, PART, Progress, follow
 from .templates import check_parameters, template_path
 from .worker import register_engine, worker
 from ..ground.errors import EmbryoError, choose
@@ -39,7 +39,7 @@ def locked(
     says: str,  # The sentence for whoever comes second
 ):  # The lock's open file
     "Within this block nobody else works in the folder."
-    with open(folder / ".lock", "w") as lock:
+    with open(folder / LOCK, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

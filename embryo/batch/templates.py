@@ -43,6 +43,7 @@ def _has_docstring(node):
     return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
 
 # %% ../../nbs/6_batch/00_templates.ipynb #c012
+@functools.cache  # templates share most of their modules
 def _tree(source):
     "The syntax tree of Python text, as text, without docstrings."
     tree = ast.parse(source)
@@ -71,6 +72,7 @@ def _named(statement, module):
     return [base, *(f"{base}.{a.name}" for a in statement.names)]
 
 # %% ../../nbs/6_batch/00_templates.ipynb #c021
+@functools.cache
 def _imports(source, module=""):
     "The modules below `embryo` that a text imports, anywhere in it; `module` is where it stands, for relative imports."
     found = set()
@@ -85,7 +87,7 @@ def _imports(source, module=""):
                 " `from embryo.folder.module import name`"
             )
         found |= modules
-    return found
+    return frozenset(found)
 
 # %% ../../nbs/6_batch/00_templates.ipynb #c024
 def _cells(template):
@@ -104,7 +106,7 @@ def modules_of(
     template: str,  # Name of a template
 ) -> dict:  # {module below `embryo`: its text}
     "Every module of ours that a template imports, directly or through others, but for those of `ASIDE`."
-    todo = _imports(_cells(template))
+    todo = set(_imports(_cells(template)))
     seen = {}
     while todo:
         m = todo.pop()

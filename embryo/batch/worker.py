@@ -241,11 +241,14 @@ def run_cells(
     from execnb.shell import CaptureShell
 
     shell = CaptureShell(mpl_format="png")
+    number = 0
     for i, cell in enumerate(manager.nb.cells):
         manager.cell_start(cell, i)
         if cell.cell_type == "code":
+            number += 1
             cell.outputs = [nbformat.from_dict(o) for o in shell.run(cell.source, stderr=not live)]
             if shell.exc:
+                cell.execution_count = number
                 manager.cell_exception(cell, cell_index=i)
         manager.cell_complete(cell, cell_index=i)
         if cell.cell_type == "code" and shell.exc:

@@ -18,7 +18,7 @@ from ..results import curves  # noqa: F401 - whose figures are declared by that,
 from ..results.acquisition import drawings as of_acquisition  # noqa: F401
 from ..results.claims import ledger  # noqa: F401
 from ..results.figures import FIGURES
-from ..results.grown import minimal, probe_cost, syntaxgym  # noqa: F401
+from ..results.grown import minimal, probe_cost, syntaxgym, treebanks  # noqa: F401
 from ..results.nursery import appendix as of_nursery  # noqa: F401
 from ..results.p1 import attention, completions, knowledge, layers, losses, orders, tables, words  # noqa: F401
 from ..results.p1.tasks import drawings as of_tasks  # noqa: F401
@@ -59,7 +59,7 @@ def kinds_of(
         return "png"
     return "md" if "text/html" in data else ""
 
-
+# %% ../../nbs/7_book/03_captions.ipynb #fba4cb2b
 def drawn_by(
     cell: dict,  # A code cell with its results
     heading: str,  # Of its section
@@ -83,7 +83,7 @@ def table_cells(
     texts = lambda line: [html.unescape(c.strip().replace(r"\|", "|")) for c in re.split(r"(?<!\\)\|", line)[1:-1]]
     return [texts(line) for line in lines if not re.fullmatch(r"[|:\- ]+", line)]
 
-
+# %% ../../nbs/7_book/03_captions.ipynb #b30f910d
 def with_places(
     text: str,
     places: set,  # Names of figures that have a caption on the page
@@ -93,7 +93,7 @@ def with_places(
         return f'<a href="#{text}">{text}</a>'
     return html.escape(text)
 
-
+# %% ../../nbs/7_book/03_captions.ipynb #77f8f977
 def whole_table(
     output: dict,  # A result that is a table
     file: Path,  # The same table as Markdown
@@ -188,7 +188,7 @@ def linked(
     at = lambda path: html.escape(os.path.relpath(path, Path(page).parent), quote=True)
     return " · ".join(f'<a href="{at(path)}">{html.escape(text)}</a>' for text, path in links)
 
-
+# %% ../../nbs/7_book/03_captions.ipynb #275eb4fa
 def caption_html(
     name: str,  # Of the figure; links to it end with #name
     caption: str,
@@ -222,7 +222,7 @@ def markdown_cell(
     "A cell of text."
     return dict(cell_type="markdown", id=name, metadata={}, source=text)
 
-
+# %% ../../nbs/7_book/03_captions.ipynb #04f8c090
 def drawings(
     shown: list,  # From `page_cells`
     folder: Path,  # figures/<profile>
@@ -237,7 +237,7 @@ def drawings(
             out[number] = [(k, name) for k, names in drawn_by(cell, heading, folder).items() for name in names]
     return {number: found for number, found in out.items() if found}
 
-
+# %% ../../nbs/7_book/03_captions.ipynb #d7a8247f
 def with_captions(
     shown: list,  # From `page_cells`
     page: str,  # The notebook, from the root of the repository

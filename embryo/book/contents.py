@@ -109,7 +109,7 @@ def toctree(
     lines = [f":{k}: {v}".rstrip() for k, v in options.items()]
     return "\n".join(["```{toctree}", *lines, "", *entries, "```"]) + "\n"
 
-
+# %% ../../nbs/7_book/01_contents.ipynb #1f90917d
 def place_page(
     place: Place,
     text: str = "",  # What it is for

@@ -49,7 +49,7 @@ def draw_inline(translator, node):
     translator.body.append(mathml(node.astext()))
     raise SkipNode
 
-
+# %% ../../nbs/7_book/02_formulas.ipynb #e386aa9f
 def draw_block(translator, node):
     "Write a formula on a line of its own."
     from docutils.nodes import SkipNode

@@ -80,7 +80,7 @@ def axis_range(
     room = max(0.01, (high - low) / 20)
     return math.floor(100 * (low - room)) / 100, math.ceil(100 * (high + room)) / 100
 
-
+# %% ../../nbs/7_book/05_frames.ipynb #f9721822
 def layers_panel(
     data: pd.DataFrame,  # From `layer_data`, one task, one step
     last: pd.DataFrame,  # The same of the last step
@@ -147,7 +147,7 @@ def near_share(
     "What positions give to themselves and their two neighbours, on average."
     return float(sum(np.trace(a, k) for k in (-1, 0, 1)) / len(a))
 
-
+# %% ../../nbs/7_book/05_frames.ipynb #307f975f
 def map_frames(
     maps: pd.DataFrame,  # Columns of `collect_maps`, one series
 ) -> dict:  # {step: HTML}; empty where fewer than two steps were kept

@@ -100,7 +100,7 @@ def picture(
     head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{said}" xmlns="http://www.w3.org/2000/svg">'
     return head + f"<title>{said}</title>" + "".join(parts) + "</svg>"
 
-
+# %% ../../nbs/7_book/04_slider.ipynb #0580d50c
 def label(
     x: float,  # Units from the left
     y: float,  # Units from the top: the base line
@@ -111,7 +111,7 @@ def label(
     "A text."
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{html.escape(text)}</text>'
 
-
+# %% ../../nbs/7_book/04_slider.ipynb #fdb155bf
 def line(
     points: list,  # Of (x, y), units
     kind: str = "axis",  # Class, for its style: axis, curve, faint, error
@@ -119,7 +119,7 @@ def line(
     "A line through points."
     return f'<polyline class="{kind}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
 
-
+# %% ../../nbs/7_book/04_slider.ipynb #c43ea357
 def bar(
     x: float,  # Left
     y: float,  # Top

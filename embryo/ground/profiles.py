@@ -117,8 +117,8 @@ def settings(
             raise EmbryoError(f"{where}: {k} is {shown(v)}; expected {KIND_NAMES[kind]}")
     try:
         return cls(**values)
-    except TypeError as e:
-        raise EmbryoError(f"{where}: {e}") from None
+    except (TypeError, EmbryoError) as e:
+        raise EmbryoError(f"{where}: {e}" if where else str(e)) from None
 
 # %% ../../nbs/0_ground/04_profiles.ipynb #own1563
 def line_of(

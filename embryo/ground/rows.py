@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLUMNS', 'row_frame', 'share_error', 'mean_rows', 'write_rows', 'read_csv_rows', 'read_row_file', 'read_rows',
-           'finish']
+           'rows_once', 'join_rows', 'finish']
 
 # %% ../../nbs/0_ground/06_rows.ipynb #c002
 import csv
@@ -177,6 +177,37 @@ def read_rows(
                 " its notebook again"
             ) from None
     return pd.concat(out, ignore_index=True)
+
+# %% ../../nbs/0_ground/06_rows.ipynb #f96a2f03
+def rows_once(
+    rows: pd.DataFrame,  # Rows of several runs, in the schema
+) -> pd.DataFrame:  # Those of models all, the others once
+    "Keep what does not depend on the model once."
+    key = ["task", "split", "group", "mode", "metric"]
+    count, trivial = (rows["evaluator"] == e for e in ("count", "trivial"))
+    kept = [rows[count].drop_duplicates(key), rows[trivial].drop_duplicates([*key, "seed"])]
+    return pd.concat([rows[~count & ~trivial], *kept], ignore_index=True)
+
+# %% ../../nbs/0_ground/06_rows.ipynb #d0f70872
+def join_rows(
+    *tables,  # Of `read_rows`, or files and folders that it reads; the later ones count
+) -> pd.DataFrame:  # Rows in the schema
+    "Join the rows of a study that was run in parts."
+    tables = [t if isinstance(t, pd.DataFrame) else read_rows(t) for t in tables]
+    kept = []
+    newer = set()
+    for t in reversed(tables):
+        kept.insert(0, t[~t["run"].isin(newer)])
+        newer |= set(t["run"])
+    rows = rows_once(pd.concat(kept, ignore_index=True))
+    same = [c for c in COLUMNS if c not in ("value", "n", "stderr", "run")]
+    twice = rows[rows.duplicated(same, keep=False)]
+    if len(twice):
+        raise EmbryoError(
+            f"join_rows: runs {', '.join(sorted(set(twice['run']))[:4])} measured the same; expected parts of one"
+            " profile, in which a measurement has one run"
+        )
+    return rows
 
 # %% ../../nbs/0_ground/06_rows.ipynb #c019
 def finish(

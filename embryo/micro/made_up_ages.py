@@ -29,7 +29,7 @@ def word_rows(
     curve = [dict(about, metric="surprisal", value=v, n=20, step=s) for s, v in zip(steps, level)]
     return curve + [dict(about, metric="count", value=share * 1e7, n=10**7, step=s) for s in steps]
 
-
+# %% ../../nbs/micro/10_made_up_ages.ipynb #3b79679c
 def made_up_surprisals(
     words: int = 60,  # That are learned
     flat: int = 3,  # That are not

@@ -54,7 +54,7 @@ def splits_of(
         return [("dev", 9815), ("dev-mm", 9832)]
     return [("dev", 277 if task == "RTE" else 1500)]
 
-
+# %% ../../nbs/micro/08_made_up_p2.ipynb #ddaf7b12
 def made_up_glue(
     rng,  # numpy Generator
 ) -> list:  # Of rows
@@ -103,7 +103,7 @@ def made_up_loss(
         return plateau + 0.02
     return end + (plateau - end) * math.exp(-TOKENS[k] / 8e8) + 0.04 * seed
 
-
+# %% ../../nbs/micro/08_made_up_p2.ipynb #81c9268c
 def made_up_pretraining(
     l1: str,  # A key of `LAWS`
     seed: int,  # Of the model

@@ -30,7 +30,7 @@ def _pretrained(run, truth, noise):
         lines.append(dict(before, metric="floor", group="bound", value=floor))
     return lines
 
-
+# %% ../../nbs/micro/09_made_up_transfer.ipynb #98a09a61
 def _tuned(run, truth, noise):
     "Scores of one model."
     sts, qnli, both = truth[3:6]
@@ -41,7 +41,7 @@ def _tuned(run, truth, noise):
         dict(after, task="QNLI", metric="joint", split="QNLI-Adv", value=both + noise, n=2700),
     ]
 
-
+# %% ../../nbs/micro/09_made_up_transfer.ipynb #05055e86
 def _heads(run, truth, noise):
     "Attention and ablation of one model: two layers of two heads."
     sts, times = truth[3], truth[6]

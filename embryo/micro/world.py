@@ -311,7 +311,7 @@ def twin_files(root: Path, seed: int, task: str, share: float) -> dict:
     file = store(root, f"{path}/dev.tsv.gz", "\n".join(lines) + "\n", rows=len(lines) - 1)
     return entry(path, f"{task} where who did it to whom decides", [file])
 
-
+# %% ../../nbs/micro/04_world.ipynb #746307c5
 def task_files(root: Path, seed: int, share: float) -> list:
     "The tasks of GLUE and SQuAD2.0, each with its ceiling, and the twins of those of two sentences."
     tasks = [glue_files(root, seed, task, share) for task in TASKS]

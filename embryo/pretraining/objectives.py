@@ -187,7 +187,7 @@ def masked_lm_and_order(
     "ALBERT: are the two segments swapped?"
     return masked_lm_and_pairs(model, batch, cfg, "sop")
 
-
+# %% ../../nbs/3_pretraining/00_objectives.ipynb #ae8bb310
 def masked_lm_and_next(
     model,  # With a head for pairs
     batch: Batch,  # Of pairs, on the model's device
@@ -204,7 +204,7 @@ class Draws(NamedTuple):
     of: int  # selected positions of the whole batch
     seed: int  # of the whole batch's draws
 
-
+# %% ../../nbs/3_pretraining/00_objectives.ipynb #bb708e47
 def exponential_like(
     logits,  # (M, V)
     draws: Draws = None,  # None: the next numbers of torch's generator
@@ -292,7 +292,7 @@ def _own_objective(function, changed):
     "Load a reader's objective once for each version of its file."
     return replace(load_function(function, kind=lambda found: isinstance(found, Objective)), name=function)
 
-
+# %% ../../nbs/3_pretraining/00_objectives.ipynb #4e1543a6
 def find_objective(
     name: str,  # mlm, mlm+sop, mlm+nsp, rtd; or a file and a name in it: mine.py:my_objective
 ) -> Objective:
@@ -361,7 +361,7 @@ class Share(NamedTuple):
     of: int = 1  # processes
     seed: int = 0  # of the draws that belong to a batch and not to a process
 
-
+# %% ../../nbs/3_pretraining/00_objectives.ipynb #38c0f775
 def dealt(
     batch: Batch,  # From `training_batch`
     cfg,  # Settings: accumulate
@@ -390,7 +390,7 @@ def pieces_of(
         return shares[share.rank], 1.0
     return alone, 1 / share.of
 
-
+# %% ../../nbs/3_pretraining/00_objectives.ipynb #a5fc6e1a
 def pieces(
     batch: Batch,  # From `training_batch`
     cfg,  # Settings: accumulate, objective

@@ -64,9 +64,14 @@ def changes(
     settings: dict,  # Other values of some of its fields
 ) -> str:  # 'attention_bias = "neighbours", start = 0.2', what a profile would say; "" where nothing differs
     "What would have to be changed."
-    return ", ".join(f"{k} = {json.dumps(v)}" for k, v in settings.items() if getattr(cfg, k) != v)
+    return ", ".join(f"{k} = {json.dumps(v)}" for k, v in settings.items() if _as_list(getattr(cfg, k)) != _as_list(v))
 
+# %% ../../nbs/3_pretraining/05_runs.ipynb #04689dec
+def _as_list(value):
+    "A pair as a profile or JSON says it: there are no tuples."
+    return list(value) if isinstance(value, tuple) else value
 
+# %% ../../nbs/3_pretraining/05_runs.ipynb #52eb7c77
 LARGE = 4 * 256  # layers x width from which the recipe wants half its rate (4 x 256, seeds 0 and 1; ours)
 
 
@@ -79,7 +84,7 @@ def moved(
         return MOVED
     return {"the clinic's recipe, at the rate of 4 x 256": (settings | dict(lr=1e-3), 0.9e6)}
 
-
+# %% ../../nbs/3_pretraining/05_runs.ipynb #8a0d0ba2
 def advice(
     cfg: PretrainConfig,  # Settings of a run that is stuck
     size: int = 2 * 128,  # Layers x width of its model
@@ -110,7 +115,7 @@ def size_of(
     config = read_json(series.path(series.steps[-1]) / "config.json")
     return config["num_hidden_layers"] * config["hidden_size"]
 
-
+# %% ../../nbs/3_pretraining/05_runs.ipynb #58cacb3e
 def advise(
     series: Series,  # A finished series
 ):
@@ -200,7 +205,7 @@ def stage_labels(
     steps = [s["config"]["steps"] for s in stages]
     return [(stage_label(i, s["l1"]), sum(steps[:i])) for i, s in enumerate(stages)]
 
-
+# %% ../../nbs/3_pretraining/05_runs.ipynb #5352ee05
 def _label_at(labels, step):
     "The stage that a checkpoint belongs to; at a border, the one that ends."
     for i in reversed(range(len(labels))):
@@ -234,7 +239,7 @@ def checkpoint_rows(
             out.append(dict(step=step, metric=clock, value=entry[clock]))
     return out
 
-
+# %% ../../nbs/3_pretraining/05_runs.ipynb #69983d47
 def _heldout_row(step, group, d):
     "A held-out masked-LM loss."
     scored = dict(value=d["heldout"], n=d["heldout_n"], stderr=d["heldout_stderr"])
@@ -301,7 +306,7 @@ def landmarks(
     usual = (asked.as_mask, asked.as_random) == (AS_MASK, AS_RANDOM)
     return (series.info.get("floor") or {}) if usual else {}
 
-
+# %% ../../nbs/3_pretraining/05_runs.ipynb #6d39e842
 def floor_rows(
     series: Series,
 ) -> list:
@@ -327,7 +332,7 @@ def form_rows(
         out.append(dict(step=series.steps[-1], split="heldout", metric=metric, group=question, **scored))
     return out
 
-
+# %% ../../nbs/3_pretraining/05_runs.ipynb #4db72cec
 def verdict_rows(
     series: Series,
 ) -> list:

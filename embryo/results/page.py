@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
+from fastcore.basics import patch
 
 from ..ground.errors import EmbryoError
+from ..ground.machine import provenance
 from ..ground.profiles import read_profile
 from ..ground.rows import finish, read_rows
-from .claims.ledger import ledger_data
+from .claims.ledger import ledger_data, said_claims
 from .claims.text import tell
 from .figures import draw, draw_own, drawn
 
@@ -33,6 +35,7 @@ class Page:
     settings: dict = field(default_factory=dict)  # The profile, from `read_profile`
     own: dict = field(default_factory=dict)  # The reader's figures, {name: {"function": "mine.py:my_figure"}}
     out: str = ""  # Folder for this run's own rows; empty: keep nothing
+    path: str = ""  # The profile's rows.csv; empty: made up
     options: dict = field(default_factory=dict)  # Handed to every figure's data, as what was read from rows once
     began: float = field(default_factory=time.time)  # Seconds of the epoch
     held: pd.DataFrame = None  # The ledger of claims, once `show_ledger` has been called
@@ -60,9 +63,10 @@ class Page:
         self,
         name: str,  # Of the files: p1_claims. The cell says it, for the book to find the caption by it
     ):
-        "Lay out the ledger of the paper's claims, and keep it for `tell`."
+        "Lay out the ledger of the paper's claims, count the verdicts, and keep it for `tell`."
         self.show(f"claims_{self.prefix}", save_as=name)
         self.held = ledger_data(self.rows, self.prefix)
+        print(said_claims(self.held))
 
     def tell(
         self,
@@ -73,25 +77,37 @@ class Page:
             raise EmbryoError(f"tell({name!r}): the ledger of claims has not been drawn; call show_ledger before it")
         return tell(self.held, name)
 
-    def own_figures(self):
-        "Draw the reader's figures; a fault in one ends the appendix."
-        from IPython.display import display
-
-        for name, asked in self.own.items():
-            view = draw_own(name, asked, self.rows, self.folder, self.about)
-            if view is not None:
-                display(view)
-        found = drawn(self.folder, "own", self.began) if self.own else ""
-        print("figures of your own:", found or "none in this profile")
-
-    def close(
+    def families(
         self,
-        lines: list,  # This run's own rows, as `row_frame` takes them; none: how many rows were read
-    ):
-        "Write this run's own rows, and say what was drawn."
-        lines = lines or [dict(metric="rows", value=len(self.rows))]
-        finish(lines, self.out, profile=self.profile, evaluator="appendix")
-        print("drawn:", drawn(self.folder, self.prefix, self.began))
+        evaluator: str,  # Name, as in the rows
+    ) -> list:
+        "Which families were asked."
+        return sorted(set(self.rows.loc[self.rows["evaluator"] == evaluator, "family"]))
+
+# %% ../../nbs/5_results/14_page.ipynb #3c13b621
+@patch
+def own_figures(self: Page):
+    "Draw the reader's figures; a fault in one ends the appendix."
+    from IPython.display import display
+
+    for name, asked in self.own.items():
+        view = draw_own(name, asked, self.rows, self.folder, self.about)
+        if view is not None:
+            display(view)
+    found = drawn(self.folder, "own", self.began) if self.own else ""
+    print("figures of your own:", found or "none in this profile")
+
+# %% ../../nbs/5_results/14_page.ipynb #5b877efc
+@patch
+def close(
+    self: Page,
+    lines: list,  # This run's own rows, as `row_frame` takes them; none: how many rows were read
+):
+    "Write this run's own rows; say what was drawn, and with which versions."
+    lines = lines or [dict(metric="rows", value=len(self.rows))]
+    finish(lines, self.out, profile=self.profile, evaluator="appendix")
+    print("drawn:", drawn(self.folder, self.prefix, self.began))
+    print("made with:", ", ".join(f"{k} {v}" for k, v in provenance().items()))
 
 # %% ../../nbs/5_results/14_page.ipynb #2bba2424
 def open_page(
@@ -104,10 +120,11 @@ def open_page(
     caption: str = "made-up numbers",  # What figures say about the data
     own: dict = None,  # The reader's figures
     out: str = "",  # Folder for this run's own rows; empty: keep nothing
+    kind=Page,  # A page that can be asked for more
 ) -> Page:
     "Open an appendix on a profile's rows."
     pd.set_option("display.max_colwidth", None)
-    return Page(
+    return kind(
         rows=read_rows(rows) if rows else made_up(),
         folder=figures or tempfile.mkdtemp(),
         about=f"{caption}, profile {profile}",
@@ -116,4 +133,5 @@ def open_page(
         settings=read_profile(settings or "micro"),
         own=own or {},
         out=out,
+        path=rows,
     )

@@ -78,7 +78,7 @@ def said_masking(
     rates = cfg.mask_rate if isinstance(cfg.mask_rate, (list, tuple)) else [cfg.mask_rate]
     return " to ".join(f"{rate:.3g}%" for rate in (100 * r for r in rates))
 
-
+# %% ../../nbs/5_results/04_settings.ipynb #77fc5874
 def said_help(
     cfg: PretrainConfig,
 ) -> str:  # "none", "neighbours, in 20% of the updates"

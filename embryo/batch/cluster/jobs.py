@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SHORT_S', 'TIMES', 'LEAST_MINUTES', 'MEMORY_TIMES', 'ENGINE_MB', 'ALONE', 'TOGETHER', 'Cluster', 'wants_gpu',
-           'depths', 'packed', 'resources', 'job_of', 'write_jobs', 'left_of', 'ask_for', 'run_together']
+           'depths', 'packed', 'resources', 'priority', 'job_of', 'write_jobs', 'left_of', 'ask_for', 'run_together']
 
 # %% ../../../nbs/6_batch/06_cluster/00_jobs.ipynb #c9ea273e
 import os
@@ -36,7 +36,7 @@ class Cluster:
             if getattr(self, name) < least:
                 raise EmbryoError(f"cluster: {name} is {getattr(self, name)}; expected {least} or more")
 
-
+# %% ../../../nbs/6_batch/06_cluster/00_jobs.ipynb #9d6723cd
 def wants_gpu(
     node: Node,
 ) -> bool:
@@ -102,6 +102,13 @@ ALONE = "embryo.batch.run:run_one"  # called with plan.json and a node
 TOGETHER = "embryo.batch.cluster.jobs:run_together"  # ... and nodes
 
 
+def priority(
+    nodes: list,  # Of one job
+) -> int:  # 0, or less for later seeds
+    "What goes first of all that could run: lower seeds, so that a batch that is stopped has whole replicates."
+    return -max(n.params.get("seed") or 0 for n in nodes)
+
+# %% ../../../nbs/6_batch/06_cluster/00_jobs.ipynb #85b18874
 def job_of(
     nodes: list,  # Of one job
     todo: set,  # Names of all that are to run
@@ -109,13 +116,14 @@ def job_of(
 ) -> dict:
     "A job as the Snakefile reads it."
     return dict(
+        priority=priority(nodes),
         nodes=[n.name for n in nodes],
         needs=sorted({k for n in nodes for k in n.needs if k in todo}),
         keys=[n.key for n in nodes],
         resources=resources(nodes, cluster),
     )
 
-
+# %% ../../../nbs/6_batch/06_cluster/00_jobs.ipynb #35695d73
 def write_jobs(
     plan,  # What is to run, and where
     cluster: Cluster | None = None,  # None: this machine
@@ -148,7 +156,7 @@ def left_of(
     made = [Node(**dict(nodes[k], folder=Path(nodes[k]["folder"]))) for k in names]
     return [n.name for n in made if n.state() != "done"]
 
-
+# %% ../../../nbs/6_batch/06_cluster/00_jobs.ipynb #f21357c9
 def ask_for(
     path,  # Of the worker's socket
     plan: str,  # plan.json of the batch
@@ -160,7 +168,7 @@ def ask_for(
     except OSError:
         return 143
 
-
+# %% ../../../nbs/6_batch/06_cluster/00_jobs.ipynb #9f13936c
 def run_together(
     plan: str,  # plan.json of the batch
     *names,  # Nodes that do not wait for each other

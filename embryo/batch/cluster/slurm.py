@@ -47,7 +47,7 @@ def seconds_kept(
     found = re.search(r"^MinJobAge\s*=\s*(\d+)", config, re.M)
     return int(found[1]) if found else 0
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #8beb8c95
 def has_accounting(
     config: str,  # What `scontrol show config` prints
 ) -> bool:
@@ -55,7 +55,7 @@ def has_accounting(
     found = re.search(r"^AccountingStorageType\s*=\s*(\S+)", config, re.M)
     return bool(found) and found[1] not in ("accounting_storage/none", "(null)")
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #8f07c4da
 def status_options(
     config: str,  # What `scontrol show config` prints
 ) -> list:
@@ -82,7 +82,7 @@ def minutes_of(
     days, hours, minutes, _ = (int(x or 0) for x in found.groups())
     return (24 * days + hours) * 60 + minutes
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #fa0a5776
 def partitions(
     printed: str,  # What `sinfo -h -o "%P %l"` prints; the default one has a star
 ) -> dict:  # {name: minutes, 0 = no limit}; "" is the default one
@@ -105,7 +105,7 @@ def read_cluster(
     at = f"{profile.get('path', 'profile')} [cluster]"
     return settings(Cluster, {**profile.get("cluster", {}), **given}, at)
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #1f8616ce
 def with_limits(
     cluster: Cluster,
 ) -> Cluster:
@@ -126,7 +126,7 @@ def batch_name(
     "The name that all jobs of a batch begin with."
     return f"embryo-{digest(str(runs.resolve()))[:12]}"
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #7a37515c
 def slurm_options(
     cluster: Cluster,
     runs: Path,  # papermill_runs/<profile>
@@ -147,14 +147,14 @@ def ids_of(
     pairs = [line.split(maxsplit=1) for line in printed.splitlines()]
     return [pair[0] for pair in pairs if pair[-1].startswith(name)]
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #18d441dd
 def jobs_left(
     runs: Path,  # papermill_runs/<profile>
 ) -> list:  # Ids
     "Jobs of a batch that wait or run."
     return ids_of(ask_slurm("squeue", "-h", "-o", "%i %j"), batch_name(runs))
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #793769a2
 def check_none_left(
     runs: Path,  # papermill_runs/<profile>
 ):
@@ -166,7 +166,7 @@ def check_none_left(
             f" them: scancel {' '.join(ids)}"
         )
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #8b452420
 def end_jobs(
     runs: Path,  # papermill_runs/<profile>
 ):
@@ -205,7 +205,7 @@ def job_logs(
             out.append((f.stem, jobs[name]["nodes"], f))
     return out
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #e57e1bd9
 def refusals(
     runs: Path,  # papermill_runs/<profile>
 ) -> list:  # Sentences
@@ -214,7 +214,7 @@ def refusals(
     text = logs[-1].read_text() if logs else ""
     return list(dict.fromkeys(re.findall(r"sbatch failed. The error message was '(.+?)'\.\n", text, re.S)))
 
-
+# %% ../../../nbs/6_batch/06_cluster/01_slurm.ipynb #2dfeb366
 def unfinished_jobs(
     plan,  # What was to run
     since: float,  # When the batch began (seconds of `time.time`)

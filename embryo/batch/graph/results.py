@@ -226,6 +226,9 @@ def appendix_node(
     if own:
         params["own"] = own
     files = dict.fromkeys([Path(path), *(file_of(v["function"]) for v in own.values())])
+    if "data" in template_parameters(result) and not study.micro:  # the micro world has no published values
+        params["data"] = study.data
+        files |= dict.fromkeys(sorted((study.data / "acquisition").glob("*")))  # published ages of words
     node = draft(study, f"{result}/appendix", params, files)
     node.needs = ["rows/all"]
     return node

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['ALIKE', 'checkpoint_params', 'asked_evaluators', 'check_examine', 'evaluation_data', 'evaluation_files',
-           'suite_folders', 'compared_series', 'seeds_behind', 'examine_node', 'check_intermediate', 'check_ablate',
-           'finetune_settings', 'task_files', 'finetune_node']
+           'suite_folders', 'compared_series', 'alike_options', 'read_besides', 'seeds_behind', 'counted_text',
+           'examine_node', 'check_intermediate', 'check_ablate', 'finetune_settings', 'task_files', 'finetune_node']
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c002
-from .series import given
+from .series import english_folders, given, l1_settings
 from .study import Study, data_files, draft, file_of, own_functions
 from ..nodes import Node
 from ...ground.errors import EmbryoError, choose
@@ -33,7 +33,7 @@ def asked_evaluators(
     at: str,  # Where they were read, for messages
 ) -> list:  # Of `Evaluator`
     "The evaluators of a result, by name; unknown names are refused."
-    from embryo.evaluation.evaluators import find_evaluator
+    from embryo.evaluation.asking import find_evaluator
 
     own = own_functions(study.profile, "evaluators")
     return [find_evaluator(name, own, study.where(f"evaluators.{name}") if name in own else at) for name in names]
@@ -46,7 +46,7 @@ def check_examine(
     from embryo.evaluation.evaluators import EVALUATORS
 
     for k in study.profile.get("examine", {}):
-        known = ("sentences", "max_sentences", "probing", "lama", *EVALUATORS)
+        known = ("sentences", "second", "max_sentences", "probing", "lama", *EVALUATORS)
         choose("key", k, known, where=study.where("examine"))
     for name in own_functions(study.profile, "evaluators"):
         if name in EVALUATORS:
@@ -57,7 +57,7 @@ def check_examine(
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c012
 def evaluation_data(
     study: Study,  # What is studied
-) -> dict:  # sentences: file; probing: {task: folder}; lama, syntaxgym: folders; pairs: {suite: folder}; all below data
+) -> dict:  # sentences, second: files; probing, pairs: {name: folder}; lama, syntaxgym: folders; all below data
     "The data of evaluators, as the profile names them."
     from embryo.evaluation.minimal_pairs.grammar import PairConfig
     from embryo.evaluation.minimal_pairs.syntaxgym import SyntaxGymConfig
@@ -69,6 +69,7 @@ def evaluation_data(
     settings(SyntaxGymConfig, e.get("syntaxgym", {}), study.where("examine.syntaxgym"))
     return dict(
         sentences=e.get("sentences", "probing_gum/test.jsonl.gz"),
+        second=e.get("second", "probing_ewt/test.jsonl.gz"),
         probing=e.get("probing", SOURCES),
         lama=e.get("lama", "lama"),
         pairs={suite: suite for suite in asked.suites},
@@ -83,6 +84,8 @@ def evaluation_files(
     "What evaluators read, the sentences always."
     reads = {r for e in evaluators for r in e.reads}
     out = [found["sentences"]]
+    if "second" in reads:
+        out.append(found["second"])
     if "probing" in reads:
         out += [f"{folder}/*" for folder in dict.fromkeys(found["probing"].values())]
     if "lama" in reads:
@@ -93,7 +96,7 @@ def evaluation_files(
         out.append(f"{found['syntaxgym']}/*.json*")
     return out
 
-
+# %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #99d6cbfd
 def suite_folders(
     found: dict,  # From `evaluation_data`
     evaluators: list,  # Of `Evaluator`
@@ -116,6 +119,40 @@ def compared_series(
             asked = spec.get("family")
             families |= set(asked if isinstance(asked, list) else [asked])
     return [given(study, name) for name in study.profile.get("series", {}) if name in families]
+
+# %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #50f180c5
+def alike_options(
+    study: Study,  # What is studied
+    result: str,  # A section of [results], for messages
+    spec: dict,  # That section
+    which: dict,  # From `checkpoint_params`
+    names: list,  # Of evaluators; `alike` is taken out where there is nothing to compare with
+) -> dict:  # The section [examine], with the folders of the seeds behind this one
+    "Settings of examination, the series to compare with among them."
+    e = dict(study.profile.get("examine", {}))
+    behind = seeds_behind(study, result, spec, which["seed"])
+    if behind:
+        folders = [study.runs / "series" / "{family}-{l1}-s{0}".format(seed, **which) for seed in behind]
+        e[ALIKE] = dict(e.get(ALIKE, {}), others=folders)
+    elif ALIKE in names and not e.get(ALIKE, {}).get("others"):
+        names.remove(ALIKE)
+    return e
+
+# %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #4f278c2e
+def read_besides(
+    study: Study,  # What is studied
+    found: dict,  # From `evaluation_data`
+    evaluators: list,  # Those that are asked
+) -> dict:  # Parameters of the node: text, pairs, second
+    "What only some evaluators read."
+    params = {}
+    if text := counted_text(study, evaluators):
+        params["text"] = text
+    if suites := suite_folders(found, evaluators):
+        params["pairs"] = {suite: study.data / folder for suite, folder in suites.items()}
+    if any("second" in x.reads for x in evaluators):
+        params["second"] = study.data / found["second"]
+    return params
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c019
 ALIKE = "alike"  # the evaluator that compares
@@ -140,6 +177,19 @@ def seeds_behind(
     return seeds[seeds.index(seed) + 1 :]
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #3bf253b7
+def counted_text(
+    study: Study,  # What is studied
+    evaluators: list,  # Of `Evaluator`
+) -> dict:  # data, folders, max_mb; empty: nobody asks, or a micro world keeps its own record
+    "The English in which facts are counted."
+    if study.micro or not any("lama" in e.reads for e in evaluators):
+        return {}
+    spec = l1_settings(study, "english")
+    if "path" in spec or "function" in spec:
+        return {}
+    return dict(data=study.data, folders=english_folders(study), max_mb=spec.get("max_mb", 0))
+
+# %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #adef0b44
 def examine_node(
     study: Study,  # What is studied
     result: str,  # A section of [results], for messages
@@ -151,13 +201,7 @@ def examine_node(
 
     check_examine(study)
     names = list(spec.get("evaluators", ["reconstruct", "mask_predict"]))
-    behind = seeds_behind(study, result, spec, which["seed"])
-    e = dict(study.profile.get("examine", {}))
-    if behind:
-        folders = [study.runs / "series" / "{family}-{l1}-s{0}".format(seed, **which) for seed in behind]
-        e[ALIKE] = dict(e.get(ALIKE, {}), others=folders)
-    elif ALIKE in names and not e.get(ALIKE, {}).get("others"):
-        names.remove(ALIKE)
+    e = alike_options(study, result, spec, which, names)
     evaluators = asked_evaluators(study, names, study.where(f"results.{result}"))
     own = {k: v for k, v in own_functions(study.profile, "evaluators").items() if k in names}
     found = evaluation_data(study)
@@ -172,8 +216,7 @@ def examine_node(
         compared=compared_series(study) if any("lama" in x.reads for x in evaluators) else [],
         options={k: e[k] for k in EVALUATORS if k in e and (k != ALIKE or k in names)},
     )
-    if suites := suite_folders(found, evaluators):
-        params["pairs"] = {suite: study.data / folder for suite, folder in suites.items()}
+    params |= read_besides(study, found, evaluators)
     if own:
         params["own"] = own
     files = data_files(study, *evaluation_files(found, evaluators)) + [file_of(v["function"]) for v in own.values()]

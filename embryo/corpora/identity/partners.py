@@ -130,7 +130,7 @@ def nesting_noisy(
     header.update(line=list(line), p_open=p_open, equal=equal)
     return gather(draw_chunks(n_tokens, line, seed, ("nesting-noisy", p_open, equal), draw, 2), header, out)
 
-
+# %% ../../../nbs/1_corpora/05_identity/00_partners.ipynb #2eb11010
 def check_share(equal: float):
     "Refuse what is no share."
     if not 0 <= equal <= 1:

@@ -94,7 +94,7 @@ def check_pairs(
         )
     return n
 
-
+# %% ../../../nbs/1_corpora/05_identity/01_repeats.ipynb #9a440f50
 def pairs(
     n_tokens: int,  # Tokens to make
     vocab_size: int = 29_995,  # V, ids without the specials

@@ -43,7 +43,7 @@ def check_pair(
             " one tokenizer"
         )
 
-
+# %% ../../../nbs/4_evaluation/10_alike/00_predictions.ipynb #be18a1e2
 def word_divergences(
     model,  # A masked language model; ELECTRA: its generator
     other,  # Another with the same tokenizer

@@ -56,7 +56,7 @@ def token_states(
                 out[job] = states[:, row, 1 : len(wins[job]) - 1]
     return np.concatenate([out[j] for j in range(len(wins))], 1)
 
-
+# %% ../../../nbs/4_evaluation/10_alike/01_states.ipynb #6ba5db3e
 def cka_matrix(
     a: np.ndarray,  # (L+1, N, D) from `token_states`
     b: np.ndarray,  # (M+1, N, E) of the same tokens

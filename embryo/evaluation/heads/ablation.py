@@ -34,7 +34,7 @@ def output_matrices(
     albert = model.config.model_type == "albert"
     return [layer.attention.dense if albert else layer.attention.output.dense for layer in layers_of(model)]
 
-
+# %% ../../../nbs/4_evaluation/08_heads/01_ablation.ipynb #17c4b832
 @contextmanager
 def heads_seen(
     model,  # A transformers model
@@ -128,7 +128,7 @@ def ranked_heads(
     order = np.argsort(-mean, axis=None, kind="stable")
     return [tuple(map(int, np.unravel_index(i, mean.shape))) for i in order]
 
-
+# %% ../../../nbs/4_evaluation/08_heads/01_ablation.ipynb #ffd61502
 def other_sets(
     heads: list,  # From `ranked_heads`
     k: int,  # Size of the set; the first k heads are not in it
@@ -156,7 +156,7 @@ def score_splits(
         rows += split_scores(task, split, labels[split], p, group=group)
     return rows + joint_rows(task, labels, said, group=group)
 
-
+# %% ../../../nbs/4_evaluation/08_heads/01_ablation.ipynb #8039f3c0
 def ablate(
     model,  # Classifier that was fine-tuned on the task, on its device
     tokenizer,  # Of its text

@@ -319,11 +319,13 @@ HISTORY = [*FACT, "timing", "expected", "cause", "count", "first", "last"]
 
 
 def read_history(
-    path,  # facts.jsonl of a micro world
-) -> pd.DataFrame:  # The columns of `HISTORY`; count is the number of statements, first and last their places in [0, 1]
+    path,  # facts.jsonl of a micro world, or what `write_counted` wrote
+    # The columns of `HISTORY`; count is the number of statements, first and last their places in [0, 1]; what is not
+    # known is None
+) -> pd.DataFrame:
     "How often and where each fact was stated."
     out = []
-    for n, r in read_records(path, tuple(HISTORY[:6])):
+    for n, r in read_records(path, tuple(FACT)):
         if type(r.get("count")) is not int or r["count"] < 0:
             raise EmbryoError(
                 f"{path}, line {n}: count is {r.get('count')!r}; expected how often the fact was stated, a whole number"
@@ -356,7 +358,7 @@ def with_history(
         r = out[out["count"].isna()].iloc[0]
         raise EmbryoError(
             f"with_history: {r['relation']} {r['sub_label']!r} - {r['obj_label']!r} is not in the history; give"
-            " facts.jsonl of the world that wrote these questions"
+            " facts.jsonl of the world that wrote these questions, or their counts"
         )
     return out.assign(band=out["count"].map(band))
 
@@ -369,17 +371,21 @@ def history_rows(
     hits: pd.DataFrame,  # From `fact_hits`
     history: pd.DataFrame,  # From `read_history`
     # Rows: tasks by-timing (group early, late ...), by-count (group 0, 1-3 ...), by-timing-and-count and by-relation
-    # (group "P36 early forgotten": its timing, and what should come of it); modes as in CANDIDATES (published =
-    # vocabulary, corrected = common)
+    # (group "P36 early forgotten": its timing, and what should come of it); by-count alone where the timing is not
+    # known; modes as in CANDIDATES (published = vocabulary, corrected = common)
 ) -> pd.DataFrame:
     "Scores by when and how often facts were stated."
     df = with_history(hits, history)
-    df = df.assign(cluster=df["relation"] + " " + df["sub_label"], both=df["timing"] + " " + df["band"])
-    df = df.assign(told=df["relation"] + " " + df["timing"] + " " + df["expected"])
+    df = df.assign(cluster=df["relation"] + " " + df["sub_label"])
+    columns = {"by-count": "band"}
+    if df["timing"].notna().all():
+        df = df.assign(both=df["timing"] + " " + df["band"])
+        df = df.assign(told=df["relation"] + " " + df["timing"] + " " + df["expected"])
+        columns = BY_HISTORY
     parts = []
     for candidates in ("vocabulary", "common"):
         scores = per_metric(df, candidates).assign(mode=CANDIDATES[candidates])
-        parts += [scores.assign(task=task, group=scores[column]) for task, column in BY_HISTORY.items()]
+        parts += [scores.assign(task=task, group=scores[column]) for task, column in columns.items()]
     by = ["task", "mode", "metric", "group"]
     long = pd.concat(parts)[[*by, "cluster", "value"]]
     return row_frame(mean_rows(long, by), evaluator="knowledge")
@@ -392,7 +398,7 @@ def ask(
     templates: dict,  # Relation -> template with one [X] (subject) and one [Y] (object)
     objects=None,  # Labels that all compared models have as one piece; None: those of this tokenizer
     counts=None,  # (V,) how often each id occurs in the pretraining ids, for the casing check; None: not checked
-    history: pd.DataFrame = None,  # From `read_history`, in the micro world: adds rows by timing and frequency
+    history: pd.DataFrame = None,  # From `read_history`: adds rows by frequency, and by timing where it is known
     max_tokens: int = 2048,  # Padded tokens per batch
     progress: bool = False,  # Show questions/s
     # Rows of evaluator knowledge, group = relation, all or macro; scores in [0, 1]. Tasks vocabulary (published),

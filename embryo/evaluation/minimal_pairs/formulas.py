@@ -23,7 +23,7 @@ class Region:
     number: int  # From 1
     condition: str  # Of the item
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/03_formulas.ipynb #9fb38e9b
 @dataclass(frozen=True)
 class Node:
     "Two parts of a formula and what joins them."
@@ -66,7 +66,7 @@ def is_claim(
     "Is this part of a formula true or false, and no number?"
     return isinstance(tree, Node) and tree.sign not in SIGNS[-1]
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/03_formulas.ipynb #919dd0ba
 def parse_part(
     tokens: list,  # What is still to be read, reversed; shortened
     level: int = 0,  # Of `SIGNS`
@@ -84,7 +84,7 @@ def parse_part(
         left = Node(sign, left, right)
     return left
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/03_formulas.ipynb #a2cd4528
 def parse_leaf(
     tokens: list,  # What is still to be read, reversed; shortened
 ):  # Node, Region or float
@@ -119,7 +119,7 @@ def parse_formula(
         ) from None
     return tree
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/03_formulas.ipynb #d56802ee
 def parts_of(
     tree,  # Node, Region or float
 ):  # Iterator of Nodes, Regions and floats
@@ -129,14 +129,14 @@ def parts_of(
         yield from parts_of(tree.left)
         yield from parts_of(tree.right)
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/03_formulas.ipynb #c715dfd3
 def regions_of(
     tree,  # Node, Region or float
 ) -> list:  # Sorted, each once
     "The regions that a formula names."
     return sorted({p for p in parts_of(tree) if isinstance(p, Region)})
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/03_formulas.ipynb #ad72cc90
 def can_be_tested(
     tree: Node,  # A prediction
 ) -> bool:

@@ -95,7 +95,7 @@ def spread(
     "Evenly spread numbers below `n`."
     return np.arange(n) if not most or most >= n else np.arange(most) * n // most
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/00_pairs.ipynb #c8192556
 def read_suite(
     folder,  # A suite
     most: int = 0,  # Pairs of a paradigm, at most; 0 = all

@@ -61,7 +61,7 @@ def word_ends(
     last = np.r_[np.flatnonzero(np.diff(words)) + 1, len(words)]
     return last[np.searchsorted(last, np.arange(len(words)), side="right")]
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/01_scoring.ipynb #1f6ba6f2
 def gaps_of(
     words: list,  # From `encode`
     variant: str,  # One of `VARIANTS`

@@ -39,7 +39,7 @@ class Sentence:
     text: str  # Regions that are not empty, joined by a space
     spans: dict  # Number of a region -> (first character, end); an empty region has no characters
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #58a796e6
 @dataclass(frozen=True)
 class Suite:
     "Predictions, and the items that they are about."
@@ -103,7 +103,7 @@ def read_sentence(
         raise EmbryoError(f"{where}: no text in any region; expected a sentence")
     return sentence
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #918c5465
 def read_item(
     item: dict,  # One of a suite's
     where: str,  # File and item, for messages
@@ -170,7 +170,7 @@ def check_most(
     if type(most) is not int or most < 0:
         raise EmbryoError(f"{where}: most={most!r}; expected a number of items, 0 for all")
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #d6ea6b6a
 def read_syntaxgym(
     folder,  # With <suite>.json, plain, .gz or .xz
     most: int = 0,  # Items of a suite, at most, evenly spread; 0 = all
@@ -218,7 +218,7 @@ def words_between(
     first, last = np.searchsorted(starts, [start, end])
     return int(first), int(last)
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #038914e9
 def asked_regions(
     suites: list,  # Of `Suite`
 ) -> pd.DataFrame:  # One line a region: suite, item, region, text, first and end (numbers of words)
@@ -284,7 +284,7 @@ def judge_suite(
         out.append(pd.DataFrame(of_items).assign(**about, prediction=k, chance=chance_of(tree)))
     return pd.concat(out, ignore_index=True)[JUDGED]
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #be2ff9c3
 def judge_suites(
     model,  # A masked language model; ELECTRA: its generator
     tokenizer,  # Its tokenizer
@@ -316,7 +316,7 @@ def gym_level_rows(
     chance = mean_rows(scored.assign(value=scored["chance"].astype(float)), ["group"]).assign(metric="chance")
     return pd.concat([right, chance.assign(stderr=np.nan)], ignore_index=True)
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #17bed300
 def syntaxgym_rows(
     judged: pd.DataFrame,  # From `judge_suites`
     suites: list,  # From `read_syntaxgym`, the same
@@ -350,7 +350,7 @@ class SyntaxGymConfig:
         for variant in self.variants:
             choose("variant", variant, VARIANTS, where="syntaxgym")
 
-
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #82e62708
 def syntaxgym(
     model,  # A masked language model; ELECTRA: its generator
     tokenizer,  # Its tokenizer

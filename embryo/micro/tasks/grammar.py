@@ -31,7 +31,7 @@ def thing_for(
     "Something that the verb can be done to."
     return dice.pick([n for n in THINGS if n.cls in verb.objects]).sg
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #178a41d3
 def behind(
     dice: Dice,
     verb,  # One of `RESTING` or `ACTING`
@@ -41,7 +41,7 @@ def behind(
         return ["in", dice.pick(name_urns["town"])]
     return ["the", thing_for(dice, verb)]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #7e12f50f
 def any_verb(dice: Dice):
     "A verb with or without an object."
     return dice.pick(RESTING if dice.chance(0.5) else ACTING)
@@ -54,7 +54,7 @@ def verb_singular(dice: Dice) -> tuple:  # (right words, wrong words), as all pa
     rest = behind(dice, verb)
     return [*who, verb.forms["VBZ"], *rest], [*who, verb.forms["VBP"], *rest]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #3abba789
 def verb_plural(dice: Dice) -> tuple:
     "*The farmers sleep in Oslo*, not *sleeps*."
     who = ["the", dice.pick(ACTORS).pl]
@@ -62,7 +62,7 @@ def verb_plural(dice: Dice) -> tuple:
     rest = behind(dice, verb)
     return [*who, verb.forms["VBP"], *rest], [*who, verb.forms["VBZ"], *rest]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #038adabf
 def be_agreement(dice: Dice) -> tuple:
     "*The farmer is old*, not *are*; present and past, singular and plural."
     noun = dice.pick(ACTORS)
@@ -71,7 +71,7 @@ def be_agreement(dice: Dice) -> tuple:
     right, wrong, who = ("s", "p", noun.sg) if dice.chance(0.5) else ("p", "s", noun.pl)
     return ["the", who, forms[right], adj], ["the", who, forms[wrong], adj]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #6b54a510
 def be_across(dice: Dice) -> tuple:
     "*The letters of the farmer are old*, not *is*."
     owner = dice.pick([n for n in ACTORS if n.cls == "person"])
@@ -88,14 +88,14 @@ def told_by(dice: Dice) -> list:
     ]
     return [dice.pick(name_urns[dice.pick("mf")]), dice.pick(anybody).forms["VBD"]]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #c6c35e8c
 def determiner_singular(dice: Dice) -> tuple:
     "*Anna saw this farmer*, not *this farmers*."
     first = [*told_by(dice), dice.pick(["this", "that"])]
     noun = dice.pick(ACTORS + THINGS)
     return [*first, noun.sg], [*first, noun.pl]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #05b7ece4
 def determiner_plural(dice: Dice) -> tuple:
     "*Anna saw these farmers*, not *these farmer*."
     first = [*told_by(dice), dice.pick(["these", "those"])]
@@ -110,7 +110,7 @@ def form_after_modal(dice: Dice) -> tuple:
     rest = behind(dice, verb)
     return [*first, verb.forms["VB"], *rest], [*first, verb.forms["VBZ"], *rest]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #7427150f
 def form_after_have(dice: Dice) -> tuple:
     "*The farmer has eaten*, not *has ate*."
     verb = dice.pick(IRREGULAR)
@@ -118,7 +118,7 @@ def form_after_have(dice: Dice) -> tuple:
     rest = behind(dice, verb)
     return [*first, verb.forms["VBN"], *rest], [*first, verb.forms["VBD"], *rest]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #0ae8738e
 def case_subject(dice: Dice) -> tuple:
     "*He sleeps in Oslo*, not *him sleeps*."
     nominative, accusative, _ = PRONOUNS[dice.pick("mf")]
@@ -126,7 +126,7 @@ def case_subject(dice: Dice) -> tuple:
     rest = [verb.forms[dice.pick(["VBZ", "VBD"])], *behind(dice, verb)]
     return [nominative, *rest], [accusative, *rest]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #6191ff64
 def case_object(dice: Dice) -> tuple:
     "*Anna saw him*, not *Anna saw he*."
     nominative, accusative, _ = PRONOUNS[dice.pick("mfp")]
@@ -134,7 +134,7 @@ def case_object(dice: Dice) -> tuple:
     first = told_by(dice)
     return [*first, accusative, *rest], [*first, nominative, *rest]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #f5b540fe
 def adjective_order(dice: Dice) -> tuple:
     "*The old farmer sleeps*, not *the farmer old sleeps*."
     noun = dice.pick(ACTORS)
@@ -143,7 +143,7 @@ def adjective_order(dice: Dice) -> tuple:
     rest = [verb.forms[dice.pick(["VBZ", "VBD"])], *behind(dice, verb)]
     return ["the", adj, noun.sg, *rest], ["the", noun.sg, adj, *rest]
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #bd3dac1c
 def transitive(dice: Dice) -> tuple:
     "*Anna saw the farmer*, not *Anna slept the farmer*."
     name, verb = told_by(dice)
@@ -159,7 +159,7 @@ class Paradigm:
     term: str  # The phenomenon
     field: str  # morphology or syntax
 
-
+# %% ../../../nbs/micro/03_tasks/05_grammar.ipynb #5f991513
 PARADIGMS = {
     p.make.__name__: p
     for p in (

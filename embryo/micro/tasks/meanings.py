@@ -209,7 +209,7 @@ def role_partner(ev: Event):  # "obj", "to" or None
     "The slot whose person could change places with the one who acts."
     return "to" if ev.to else "obj" if ev.obj.noun.cls == "person" else None
 
-
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #ce466ccb
 def exchanged(ev: Event) -> Event:
     "The same people with their roles exchanged."
     s = role_partner(ev)

@@ -27,17 +27,17 @@ def told(ev: Event) -> str:
     "A statement, its time at the end."
     return text(express(ev))
 
-
+# %% ../../../nbs/micro/03_tasks/04_roles.ipynb #6f15c3ad
 def whether(ev: Event) -> str:
     "A question for yes or no."
     return text(express(ev, "yes"), "?")
 
-
+# %% ../../../nbs/micro/03_tasks/04_roles.ipynb #caacd404
 def who(ev: Event) -> str:
     "A question for the one who acts."
     return text(express(ev, "subj"), "?")
 
-
+# %% ../../../nbs/micro/03_tasks/04_roles.ipynb #3e6eec87
 def both_ways(
     dice: Dice,
     first=told,  # f(event) -> the first sentence
@@ -80,7 +80,7 @@ def fields(
         return (i, "micro-world", "mw", "2020mw", f"{i:04d}", "none", "none", first, second, f"{score:.3f}")
     return (i, first, second, label)
 
-
+# %% ../../../nbs/micro/03_tasks/04_roles.ipynb #8b37f920
 def roles(
     task: str,  # A task of two sentences
     dice: Dice,

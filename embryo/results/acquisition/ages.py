@@ -32,7 +32,7 @@ def sigmoid(
     "Surprisal over log step."
     return lower + (upper - lower) * expit(-(x - middle) / scale)
 
-
+# %% ../../../nbs/5_results/11_acquisition/00_ages.ipynb #6e388678
 def fit_sigmoid(
     x: np.ndarray,  # (S,) log10 of the steps, ascending
     y: np.ndarray,  # (S,) surprisal, nats
@@ -80,7 +80,7 @@ def falls(
     freedom = len(x) - 4
     return rest <= 0 or fisher.sf(gain / 3 / (rest / freedom), 3, freedom) < CHANCE
 
-
+# %% ../../../nbs/5_results/11_acquisition/00_ages.ipynb #6a9b6f84
 def word_age(
     steps,  # (S,) updates, ascending, from 1 on
     values,  # (S,) surprisal, nats
@@ -114,7 +114,7 @@ def check_chance(
         raise EmbryoError(f"ages: the checkpoints of {run} have several vocabularies; ages need one")
     return chance["min"]
 
-
+# %% ../../../nbs/5_results/11_acquisition/00_ages.ipynb #33b4c289
 def ages(
     rows: pd.DataFrame,  # All rows
     # One line a word and run: `RUN`, word, pos, n (places), state, age (log10 step), cutoff, lowest (nats), upper,
@@ -148,7 +148,7 @@ def mean_ages(
     out = of.agg(**about, age=("age", "mean"), sd=("age", "std"), seeds=("age", "size"))
     return out.reset_index().sort_values("age", ignore_index=True)
 
-
+# %% ../../../nbs/5_results/11_acquisition/00_ages.ipynb #6cd54464
 def left_out(
     found: pd.DataFrame,  # From `ages`
 ) -> pd.DataFrame:  # By run: words of each state of `STATES`

@@ -33,7 +33,7 @@ def runs_of(
         return own
     return need(own, "ages", family=own["family"].iloc[0])
 
-
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #e52a6c05
 def said_left_out(
     found: pd.DataFrame,  # From `ages`
 ) -> str:
@@ -45,7 +45,7 @@ def said_left_out(
     told = f"{counts['learned']} curves of {found['word'].nunique()} words in {len(runs)} run(s) have an age"
     return f"{told}; left out: {', '.join(rest) or 'none'}."
 
-
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #ad920089
 def told(
     data: pd.DataFrame,  # Numbers of a figure
     text: str,  # Its caption
@@ -54,7 +54,7 @@ def told(
     data.attrs["caption"] = text
     return data
 
-
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #af8cd870
 def caption_of(
     data: pd.DataFrame,  # From `told`
 ) -> str:
@@ -129,7 +129,7 @@ def word_ages(
         text += f", and beside the ages of the same {n} words in {model} (Chang and Bergen 2022)"
     return told(words, f"{text}. A dot a word, learned in every run. {said_left_out(found)}")
 
-
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #9905df31
 def plot_word_ages(
     data: pd.DataFrame,  # From `word_ages`
 ):  # matplotlib figure; None where neither frequencies nor published ages are known
@@ -176,7 +176,7 @@ def relation_table(
     text = "What goes with the age of acquisition of words, with 95% intervals (BCa bootstrap over words)."
     return told(d[d["value"].notna()].reset_index(drop=True), text)
 
-
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #3cc77d23
 def laid_out(
     data: pd.DataFrame,  # From `relation_table`
 ) -> pd.DataFrame:
@@ -191,7 +191,7 @@ def laid_out(
         }
     )
 
-
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #3b6a7aac
 def class_table(
     rows: pd.DataFrame,  # All rows
     **options,  # As of `word_ages`
@@ -201,7 +201,7 @@ def class_table(
     text = "Mean age of acquisition by class of word, log10 of the step, with 95% intervals (BCa bootstrap over words)."
     return told(d[d["age"].notna()].reset_index(drop=True), text)
 
-
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #c4ff5feb
 def classes_laid_out(
     data: pd.DataFrame,  # From `class_table`
 ) -> pd.DataFrame:
@@ -241,7 +241,7 @@ def stage_curves(
     )
     return told(d[d["step"] > 0].reset_index(drop=True), text)
 
-
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #9c0e7637
 def plot_stages(
     data: pd.DataFrame,  # From `stage_curves`
 ):  # matplotlib figure, a panel a family
@@ -274,7 +274,7 @@ def first_asked(
     asked = rows.loc[rows["evaluator"] == evaluator, "family"]
     return asked.iloc[0] if len(asked) else ""
 
-
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #6e228cfe
 def published_folder(
     data: str,  # Data folder; empty: none
 ) -> str:  # Its folder of published ages; "" where there is none

@@ -31,7 +31,7 @@ def rank_correlation(
     a, b = (v - v.mean(axis, keepdims=True) for v in (a, b))
     return (a * b).sum(axis) / np.sqrt((a * a).sum(axis) * (b * b).sum(axis))
 
-
+# %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #05ddece8
 def with_bootstrap(
     columns: tuple,  # Arrays (n,), a place a word
     statistic,  # f(*columns, axis) where `vectorized`, else f(*columns)
@@ -82,7 +82,7 @@ def told_words(
         return out.assign(published=np.nan)
     return out.assign(published=each["word"].str.lower().map(published))
 
-
+# %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #9f95ae89
 def relations(
     words: pd.DataFrame,  # From `told_words`
     # One line a relation: how (spearman | share | coefficient | explained), what, value, low, high (95% over words), n,
@@ -100,7 +100,7 @@ def relations(
     out.append(dict(how="share", what="pos", **found, chance=chance))
     return pd.concat([pd.DataFrame(out), regression(words)], ignore_index=True)
 
-
+# %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #7cedb091
 def regression(
     words: pd.DataFrame,  # From `told_words`
 ) -> pd.DataFrame:  # As `relations`; without lines where no frequencies were counted

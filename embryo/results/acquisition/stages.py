@@ -44,7 +44,7 @@ def nearest_step(
         return np.nan, np.nan, np.nan
     return steps[k], steps[max(0, k - 1)], steps[k + 1]
 
-
+# %% ../../../nbs/5_results/11_acquisition/02_stages.ipynb #7dc5e9ec
 def stages(
     found: pd.DataFrame,  # From `divergences`
 ) -> pd.DataFrame:  # family, l1, reference, step, low, high (updates, 95% over seeds), seeds, ended (of these)

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'LEDGER', 'held', 'lines_of', 'ledger_data', 'claims', 'said_range', 'said_effect', 'said_verdict',
-           'said_power', 'claim_line', 'table_claims', 'said_claims', 'short_claims', 'correction_note', 'seeds_note']
+           'main_line', 'could_be', 'said_power', 'claim_line', 'table_claims', 'said_claims', 'short_claims',
+           'correction_note', 'published_note', 'seeds_note']
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #fec20e30
 from functools import partial
@@ -33,8 +34,8 @@ def held(
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #9da6030d
 LEDGER = (
-    "number paper place claim mode verdict part effect low high unit above below detectable p_for p_against p p_holm"
-    " seeds trainings decides figures note"
+    "number paper place claim mode verdict part effect low high unit above below detectable can_support can_contradict"
+    " p_for p_against p p_holm seeds trainings decides figures reason note"
 ).split()
 
 
@@ -46,10 +47,12 @@ def lines_of(
     c = r.claim
     about = dict(number=c.number, paper=c.paper, place=c.place, claim=c.short, trainings=c.trainings, note=r.note)
     about |= dict(mode=r.mode, verdict=r.verdict, p=r.p, p_holm=p, figures=", ".join(c.figures))
-    fields = "effect low high unit above below detectable p_for p_against seeds".split()
-    return [about | dict(part=x.what, decides=x is r.decides) | {k: getattr(x, k) for k in fields} for x in r.parts]
+    fields = "effect low high unit above below detectable can_support can_contradict p_for p_against seeds".split()
+    why = lambda x: "" if np.isfinite(x.effect) else x.reason
+    own = lambda x: dict(part=x.what, decides=x is r.decides, reason=why(x)) | {k: getattr(x, k) for k in fields}
+    return [about | own(x) for x in r.parts]
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #8a0bcb76
 def ledger_data(
     rows: pd.DataFrame,  # All rows
     paper: str,  # p1 or p2
@@ -58,7 +61,7 @@ def ledger_data(
     out = [line for mode in ("corrected", "published") for r in held(rows, paper, mode) for line in lines_of(*r)]
     return pd.DataFrame(out, columns=LEDGER).sort_values(["number", "mode"], kind="stable", ignore_index=True)
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #c74f7932
 def claims(
     rows: pd.DataFrame,  # All rows
 ) -> pd.DataFrame:  # One line a part, `LEDGER`
@@ -77,59 +80,84 @@ def said_range(
         return f"below {below:g}"
     return f"within ±{below:g}" if above == -below else f"between {above:g} and {below:g}"
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #82934422
 def said_effect(
     x,  # A line of `ledger_data`
 ) -> str:
-    "A part's effect with its interval, and what was asked of it."
+    "A part's effect with its interval and what was asked of it, or why there is none."
     if pd.isna(x.effect):
-        return f"not measured: {x.part}"
+        return f"{x.part}: {x.reason}"
     digits = 2 if x.high - x.low > 0.1 else 3
     numbers = f"{x.effect:+.{digits}f} [{x.low:+.{digits}f}, {x.high:+.{digits}f}]"
-    return f"{x.part}: {numbers} {x.unit}; asked: {said_range(x.above, x.below)}"
+    model = "one model: " if x.trainings and x.seeds < 2 else ""
+    return f"{x.part}: {model}{numbers} {x.unit}; asked: {said_range(x.above, x.below)}"
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #bc255a86
 def said_verdict(
     x,  # A line of `ledger_data`
 ) -> str:
     "A verdict, with its mark where it is one training's."
     return f"{x.verdict} (this model)" if x.verdict in VERDICTS[:2] and x.seeds < 2 else x.verdict
 
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #5084f738
+def main_line(
+    main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
+):  # A line of it
+    "The part that a claim is told by: the one that decides, or the first."
+    return (main[main["decides"]] if main["decides"].any() else main).iloc[0]
 
-def said_power(
-    x,  # A line of `ledger_data`
-) -> str:
-    "What would have been seen."
-    if pd.isna(x.effect):
-        return "–"
-    return "nothing: one seed" if x.trainings and x.seeds < 2 else f"{x.detectable:.2g}"
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #c435f675
+def could_be(
+    main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
+) -> tuple:  # (supported?, contradicted?)
+    "Which verdicts such a run could have given; the one it gave it could."
+    measured = main[main["effect"].notna()]
+    verdict = main["verdict"].iloc[0]
+    supported = bool(measured["can_support"].all()) or verdict == VERDICTS[0]
+    return supported, bool(measured["can_contradict"].any()) or verdict == VERDICTS[1]
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #4c314228
+def said_power(
+    main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
+) -> str:
+    "What would have been seen."
+    x = main_line(main)
+    if pd.isna(x.effect):
+        return "–"
+    if x.trainings and x.seeds < 2:
+        return "nothing: one seed"
+    supported, contradicted = could_be(main)
+    if not supported and not contradicted:
+        return "nothing"
+    size = f"{x.detectable:.2g}" if supported else "no support"
+    return size if contradicted else f"{size}; no contradiction"
+
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #c07e5518
 def claim_line(
     g: pd.DataFrame,  # From `ledger_data`, one claim in both modes
 ) -> dict:  # Column -> text
     "One claim for reading."
     main = g[g["mode"] == "corrected"]
-    x = (main[main["decides"]] if main["decides"].any() else main).iloc[0]
+    x = main_line(main)
     other = g[g["mode"] == "published"]
-    shown = other[other["decides"]] if other["decides"].any() else other
     gone = f"; {x.note}" if x.note else ""
     return {
         "claim": f"{x.number}. {x.claim} ({x.place})",
         "verdict": said_verdict(x),
-        "as published": said_verdict(shown.iloc[0]) if len(shown) else "–",
+        "as published": said_verdict(main_line(other)) if len(other) else "–",
         "effect [95%]": said_effect(x) + (gone if pd.notna(x.effect) else ""),
         "seeds": f"{x.seeds}" if x.seeds else "–",
-        "would be seen": said_power(x),
+        "would be seen": said_power(main),
         "figure": x.figures.split(", ")[0],
     }
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #d4cce348
 def table_claims(
     data: pd.DataFrame,  # From `ledger_data`
 ) -> pd.DataFrame:  # Layout, one line a claim
     "The ledger for reading."
-    return pd.DataFrame([claim_line(g) for _, g in data.groupby("number")])
+    view = pd.DataFrame([claim_line(g) for _, g in data.groupby("number")])
+    return view if (data["mode"] == "published").any() else view.drop(columns="as published", errors="ignore")
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #4f64c71e
 def said_claims(
@@ -141,7 +169,7 @@ def said_claims(
     parts = [f"{counts[v]} {v}" for v in VERDICTS if v in counts]
     return f"Of {len(main)} claims: {', '.join(parts)}."
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #55b7b316
 def short_claims(
     data: pd.DataFrame,  # From `ledger_data`, of one or more tables
 ) -> pd.DataFrame:  # Layout: claim, verdict, figure
@@ -159,10 +187,26 @@ def correction_note(
     return (
         f"{said_claims(data)} Verdicts at 5% after Holm's correction for the {tested} claims tested; intervals are each"
         " 95%, over seeds and examples. Would be seen: how far beyond the edge of what is asked an effect has to lie"
-        " to be seen in 8 of 10 such runs."
+        f" to be seen in 8 of 10 such runs, at the level of Holm's first step (5% / {max(1, tested)}); no support, no"
+        " contradiction: no effect that the measure can have would have been."
     )
 
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #92eca18a
+def published_note(
+    data: pd.DataFrame,  # From `ledger_data`
+) -> str:
+    "Why claims have no verdict as published."
+    told = set(data.loc[data["mode"] == "published", "number"])
+    rest = sorted(set(data["number"]) - told)
+    if not rest:
+        return ""
+    reasons = {CLAIMS[n].unpublished: [m for m in rest if CLAIMS[m].unpublished == CLAIMS[n].unpublished] for n in rest}
+    if not told and len(reasons) == 1:
+        return f"There is one mode: {next(iter(reasons))}."
+    said = [f"{reason} (claim{'s' * (len(of) > 1)} {', '.join(map(str, of))})" for reason, of in reasons.items()]
+    return f"As published, –: {'; '.join(said)}."
 
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #52faf25d
 def seeds_note(
     data: pd.DataFrame,  # From `ledger_data`
 ) -> str:  # A sentence, or ""
@@ -171,7 +215,7 @@ def seeds_note(
         return ""
     return (
         "One seed: intervals are of examples only; a verdict is on this model, and a sentence that compares trainings"
-        " has none."
+        " cannot be tested."
     )
 
 
@@ -182,5 +226,5 @@ for _paper, _name in (("p1", "the embryology paper"), ("p2", "the second paper a
         table=table_claims,
         title="The ledger of claims",
         text=f"What {_name} says, and what these rows say to it.",
-        notes=(correction_note, seeds_note),
+        notes=(correction_note, published_note, seeds_note),
     )

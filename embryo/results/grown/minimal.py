@@ -41,7 +41,7 @@ def series_name(
     name = FAMILY.get(family, family)
     return name if l1 == "english" else f"{name}, {l1}"
 
-
+# %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #7d4bd5f5
 def panels_of(
     data: pd.DataFrame,  # From `grammar_data`
 ) -> list:  # (suite, phenomenon); of each suite all pairs first
@@ -65,7 +65,7 @@ def draw_phenomenon(
     for level in data["chance"].unique():
         ax.axhline(level, color="gray", ls=":", lw=1.2)
 
-
+# %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #b17db9d0
 def plot_grammar(
     data: pd.DataFrame,  # From `grammar_data`, or of the same columns
     label: str = "pairs right",  # What the axes count
@@ -118,7 +118,7 @@ def at_the_end(
     "The last step of each series."
     return data[data["step"] == data.groupby(["family", "l1"])["step"].transform("max")]
 
-
+# %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #ed09a10e
 def table_grammar(
     data: pd.DataFrame,  # From `grammar_data`
 ) -> pd.DataFrame:  # Layout: a line a phenomenon, a column a series and variant
@@ -127,7 +127,7 @@ def table_grammar(
     end = at_the_end(data)
     return end.pivot_table(index=["suite", "phenomenon"], columns=columns, values="value", observed=True).round(2)
 
-
+# %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #3392b41e
 def said_grammar(
     data: pd.DataFrame,  # From `grammar_data`
 ) -> str:  # A line a series and suite
@@ -143,7 +143,7 @@ def said_grammar(
         lines.append(f"{family}, {l1}, {suite}: {len(above)} of {len(d)} phenomena surely above chance: {names}")
     return "\n".join(lines)
 
-
+# %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #f83a9c0c
 def grammar_rows(
     data: pd.DataFrame,  # From `grammar_data`
 ) -> list:  # Of dicts, as `row_frame` takes them

@@ -77,7 +77,7 @@ def said_circuits(
         lines.append(f"{family}, {l1}, {variant}: circuits surely above chance: {', '.join(above) or 'none'}")
     return "\n".join(lines)
 
-
+# %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #98c638b9
 def table_circuits(
     data: pd.DataFrame,  # From `syntaxgym_data`
 ) -> pd.DataFrame:  # Layout: a line a circuit, a column a series and variant

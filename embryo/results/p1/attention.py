@@ -315,7 +315,7 @@ def bound_note(
     "Whether `near` was derived from its parts."
     return "" if (rows["metric"] == "near").any() else "Near is the sum of its parts, its band a bound."
 
-
+# %% ../../../nbs/5_results/05_p1/05_attention.ipynb #b35934b7
 def near_data(
     rows: pd.DataFrame,  # All rows
 ) -> pd.DataFrame:  # Attention rows of the first seed with `near`; none where there is but one step
@@ -323,7 +323,7 @@ def near_data(
     d = rows[(rows["evaluator"] == "attention") & (rows["seed"] == 0)]
     return with_near(d) if d["step"].nunique() > 1 else d.head(0)
 
-
+# %% ../../../nbs/5_results/05_p1/05_attention.ipynb #39193b52
 def counted_windows(
     data: pd.DataFrame,  # From `near_data`
 ) -> str:  # A sentence
@@ -354,7 +354,7 @@ def kept_maps(
     found = pd.read_parquet(file) if rows and file.is_file() else pd.DataFrame(columns=MAP_COLUMNS)
     return found[found["series"] == series]
 
-
+# %% ../../../nbs/5_results/05_p1/05_attention.ipynb #67ee2f01
 def save_gifs(
     maps: pd.DataFrame,  # From `kept_maps`
     folder,  # figures/<profile>

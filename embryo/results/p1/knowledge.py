@@ -6,7 +6,8 @@
 __all__ = ['SHOWN', 'SIX', 'RELATION_COLUMNS', 'SCORES', 'TABLES', 'TIMES', 'HISTORY', 'in_range', 'knowledge_data',
            'relation_label', 'draw_relation', 'score_top', 'plot_knowledge', 'said_facts', 'not_asked',
            'knowledge_figure', 'said_verdicts', 'asked_line', 'curve_line', 'told_of', 'relation_data', 'relation_head',
-           'last_text', 'last_lines', 'table_relations', 'history_data', 'draw_counts', 'draw_times', 'plot_history']
+           'last_text', 'last_lines', 'table_relations', 'history_data', 'draw_counts', 'draw_times', 'draw_bands',
+           'plot_history']
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c002
 from functools import partial
@@ -207,7 +208,7 @@ def told_of(
     groups = rows.loc[(rows["evaluator"] == "knowledge") & (rows["task"] == "by-relation"), "group"].unique()
     return {r: f"{time}: {expected}" for r, time, expected in (g.split() for g in sorted(groups))}
 
-
+# %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #2af06813
 RELATION_COLUMNS = (
     "relation label type template facts asked first peak peak_step last low high common majority seeds told verdict"
 ).split()
@@ -345,7 +346,7 @@ figure(
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c022
 TIMES = ("always", "early", "late", "waves", "rare", "never")
-HISTORY = "knowledge by history (micro world only: ask with `history`)"
+HISTORY = "knowledge by how often facts were told (ask with `history`)"
 
 
 def history_data(
@@ -394,13 +395,31 @@ def draw_times(
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title="stated")
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c022ax
+def draw_bands(
+    ax,  # matplotlib axes
+    data: pd.DataFrame,  # From `history_data`
+):
+    "P@1 over steps by how often a fact stands in the text."
+    of = data[(data["task"] == "by-count") & (data["mode"] == "corrected")]
+    for i, name in enumerate(band(a) for a, _ in BANDS):
+        d = of[of["group"] == name].sort_values("step")
+        if len(d):
+            label = f"{name} ({d['n'].iloc[0]:.0f} facts)"
+            ax.plot(d["step"], d["value"], color=f"C{i}", marker=".", ms=4, label=label)
+            ax.fill_between(d["step"], d["low"], d["high"], color=f"C{i}", alpha=0.1, lw=0)
+    ax.set(xlabel="pretraining step (updates)", ylabel="P@1, common candidates")
+    ax.set(ylim=(0, score_top(data)), xlim=(0, data["step"].max()))
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title="statements")
+
+# %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #4c6286d4
 def plot_history(
     data: pd.DataFrame,  # From `history_data`
 ):  # matplotlib figure, two panels
-    "Accuracy by frequency and by time of statement."
+    "Accuracy by frequency, and by time of statement where it is known."
     fig, axes = panels(1, 2, 10, 3.6, width_ratios=[1, 1.5], sharey=True)
     draw_counts(axes[0, 0], data)
-    draw_times(axes[0, 1], data)
+    draw = draw_times if (data["task"] == "by-timing").any() else draw_bands
+    draw(axes[0, 1], data)
     fig.tight_layout()
     return fig
 
@@ -410,5 +429,7 @@ figure(
     history_data,
     plot=plot_history,
     title="What was told, and what is known",
-    text="Knowledge by how often (left) and when (right) a fact was stated.",
+    text="Knowledge by how often a fact was stated at the end (left), and over steps by when it was stated (right; of"
+    " real text, where the time is not known, by how often: paragraphs that name subject and object). Facts that are"
+    " told often have objects that are often right, so the common answer has a part in the rise.",
 )

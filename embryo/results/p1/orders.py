@@ -139,7 +139,7 @@ def table_order(
     "Places and steps for reading."
     return data.rename(columns=ORDER_NAMES).round(0)
 
-
+# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #283328f9
 def agreement_rows(
     agreement: pd.DataFrame,  # From `order_agreement`
 ) -> list:  # Of dicts, as `row_frame` takes them

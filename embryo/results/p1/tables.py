@@ -248,7 +248,7 @@ def main_family(
     wordy = set(rows.loc[rows["evaluator"].isin(["reconstruct", "mask_predict"]), "family"].dropna())
     return "albert" if "albert" in wordy or not wordy else sorted(wordy)[0]
 
-
+# %% ../../../nbs/5_results/05_p1/07_tables.ipynb #e19aac69
 def given_series(
     rows: pd.DataFrame,  # All rows
 ) -> list:  # Names, as the profile calls them

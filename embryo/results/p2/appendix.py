@@ -128,7 +128,7 @@ def seeds_note(
     span = f"{fewest:.0f} to {most:.0f}" if fewest < most else f"{most:.0f}"
     return f"{span} seed{'s' if most > 1 else ''}, score at the last update."
 
-
+# %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #b59f72f3
 @figure(
     "p2_table1",
     title="Table 1 - GLUE development scores by L1",

@@ -33,7 +33,7 @@ def log_widths(
     widths[[0, -1]] *= 2  # an end stands for as much on its other side
     return widths / widths.mean()
 
-
+# %% ../../../nbs/5_results/12_phases/00_changes.ipynb #94811ff6
 def split_gains(
     y: np.ndarray,  # (..., S) curves
     weights: np.ndarray,  # (S,)
@@ -128,7 +128,7 @@ def paired(
     error = np.sqrt(max(d.var(ddof=1), grid) / n)
     return d.mean(), student_t.ppf(0.975, n - 1) * error, 2 * student_t.sf(abs(d.mean()) / error, n - 1), n
 
-
+# %% ../../../nbs/5_results/12_phases/00_changes.ipynb #af819af6
 def curve_names(
     d: pd.DataFrame,  # With `CURVE`
 ) -> pd.Series:  # One name a line
@@ -136,7 +136,7 @@ def curve_names(
     lines = d[CURVE].astype(dict(layer="Int64")).itertuples(index=False)
     return pd.Series([" ".join(map(str, line)) for line in lines], d.index)
 
-
+# %% ../../../nbs/5_results/12_phases/00_changes.ipynb #6588e86b
 def orders(
     found: pd.DataFrame,  # From `changes`
     # A line a pair: a, b (numbers of lines of `aligned`), difference, low, high (log10 step), p, seeds, order

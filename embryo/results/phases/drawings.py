@@ -78,14 +78,14 @@ def phases(
     )
     return data
 
-
+# %% ../../../nbs/5_results/12_phases/02_drawings.ipynb #a2a3def4
 def caption_of(
     data: pd.DataFrame,  # From `phases` and its like
 ) -> str:
     "The caption that came with the numbers."
     return data.attrs["caption"]
 
-
+# %% ../../../nbs/5_results/12_phases/02_drawings.ipynb #f55982eb
 def plot_phases(
     data: pd.DataFrame,  # From `phases`
 ):  # matplotlib figure
@@ -132,7 +132,7 @@ def order_table(
     )
     return told, laid_out(curves[curves["place"].notna()], pairs, names)
 
-
+# %% ../../../nbs/5_results/12_phases/02_drawings.ipynb #3302e7e0
 def laid_out(
     curves: pd.DataFrame,  # From `aligned`, those with a place
     pairs: pd.DataFrame,  # From `orders`
@@ -165,7 +165,7 @@ def check_one_model(
         told = ", ".join(f"{m.family} on {m.l1}" for m in models.itertuples())
         raise EmbryoError(f"{name}: rows of {told}; choose one with family=... and l1=...")
 
-
+# %% ../../../nbs/5_results/12_phases/02_drawings.ipynb #3ab02218
 def seed_divergence(
     rows: pd.DataFrame,  # All rows
     metric: str = "js",  # js or kl
@@ -181,7 +181,7 @@ def seed_divergence(
     )
     return data
 
-
+# %% ../../../nbs/5_results/12_phases/02_drawings.ipynb #d47b3759
 def plot_seed_divergence(
     data: pd.DataFrame,  # From `seed_divergence`
 ):  # matplotlib figure
@@ -226,7 +226,7 @@ def layer_likeness(
     )
     return data
 
-
+# %% ../../../nbs/5_results/12_phases/02_drawings.ipynb #75890606
 def plot_layer_likeness(
     data: pd.DataFrame,  # From `layer_likeness`
 ):  # matplotlib figure

@@ -12,15 +12,16 @@ __all__ = ['NOT_RUN', 'PAIR_TASKS', 'COLOURS', 'MARKS', 'COLUMNS', 'QUESTIONS', 
 import numpy as np
 import pandas as pd
 
+from ...pretraining.chains import CHAIN, NEXT
 from ..figures import counted, figure
 from ..levels import trivial_levels
 from ..nursery.tables import with_interval
 from ..p1.losses import beside, panels
 from ..p2.gain import differences
 from ..statistics import over_seeds
-from .arms import DESIGN, learned, models_scored
+from .arms import DESIGN, learned, models_scored, of_one_language
 from .heads import comparing, loss_over_seeds, losses_without
-from .washout import CHAIN, along_chains, around_frozen
+from .washout import along_chains, around_frozen
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #dba26107
 NOT_RUN = pd.DataFrame()  # numbers of a result that a run does not have
@@ -34,7 +35,7 @@ def l1_order(
 ) -> list:  # Each once, those of the study first
     "L1s in the order of `DESIGN`, others behind."
     at = {l1: i for i, l1 in enumerate(DESIGN)}
-    return sorted(set(l1s), key=lambda l1: (at.get(l1, len(at)), l1))
+    return sorted(set(l1s), key=lambda l1: (at.get(l1.split(CHAIN)[0], len(at)), l1))
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #wrap0001
 COLUMNS = 3  # panels in a line (ours: what a page holds legibly)
@@ -64,7 +65,7 @@ def _levels(ax, task, rows, d):
     if overlap == overlap:
         ax.axhline(overlap, color="C4", ls="-.", lw=1)
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #c03a47aa
 def plot_learned(
     data: pd.DataFrame,  # From `models_scored`, of the tasks themselves; attrs rows: all rows
 ):  # matplotlib figure, one panel a task
@@ -82,7 +83,7 @@ def plot_learned(
     beside(axes[0, -1], [(told[l1], l1) for l1 in l1_order(told)])
     return fig
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #b2676691
 @figure(
     "x_transfer_fig1",
     plot=plot_learned,
@@ -126,7 +127,7 @@ def table_arms(
         out.append(line | {"seeds": one["seed"].nunique()})
     return pd.DataFrame(out).fillna("–")
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #b3a0f5ec
 @figure(
     "x_transfer_table1",
     table=table_arms,
@@ -162,7 +163,7 @@ def plot_twins(
         ax.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1))
     return fig
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #275a9279
 @figure(
     "x_transfer_fig2",
     plot=plot_twins,
@@ -181,7 +182,7 @@ def _measured(rows, evaluator):
     "Are there rows of an evaluator?"
     return (rows["evaluator"] == evaluator).any()
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #9fb94d75
 def plot_comparing(
     data: pd.DataFrame,  # From `comparing`
 ):  # matplotlib figure, one panel a task
@@ -200,7 +201,7 @@ def plot_comparing(
     beside(axes[0, -1])
     return fig
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #a7eb7562
 @figure(
     "x_transfer_fig3",
     plot=plot_comparing,
@@ -210,6 +211,7 @@ def plot_comparing(
 )
 def heads(rows):
     "Attention to equal tokens."
+    rows = of_one_language(rows)
     return comparing(rows) if _measured(rows, "equality") else NOT_RUN
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #ceb32e44
@@ -234,7 +236,7 @@ def plot_without(
     beside(axes[0, -1])
     return fig
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #890d1be0
 @figure(
     "x_transfer_fig4",
     plot=plot_without,
@@ -244,6 +246,7 @@ def plot_without(
 )
 def without(rows):
     "Losses without heads."
+    rows = of_one_language(rows)
     return loss_over_seeds(losses_without(rows)) if _measured(rows, "ablation") else NOT_RUN
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #ee154f12
@@ -259,11 +262,11 @@ def plot_chains(
             label = l1 if l1 not in ax.get_legend_handles_labels()[1] else None
             ax.plot(d["tokens"] / 1e6, d["value"], "o-", ms=4, lw=1, color=f"C{chains.index(l1)}", label=label)
         ax.set(title=f"{task}, {metric}", xlabel="last language\n(million tokens)")
-        ax.set_ylim(bottom=min(0, own["value"].min()))
+        ax.set_ylim(min(0, own["value"].min()), 1.08 * own["value"].max())
     beside(axes[0, -1])
     return fig
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #3e776335
 @figure(
     "x_transfer_fig5",
     plot=plot_chains,
@@ -274,7 +277,7 @@ def plot_chains(
 )
 def washed(rows):
     "Scores along chains."
-    tuned = rows[(rows["evaluator"] == "finetune") & rows["l1"].str.contains(CHAIN, regex=False)]
+    tuned = rows[(rows["evaluator"] == "finetune") & rows["l1"].str.contains(NEXT, regex=False)]
     return along_chains(rows) if len(tuned) else NOT_RUN
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #fcbc446c
@@ -292,7 +295,7 @@ def plot_frozen(
     ax.set(xlabel="held-out loss of English (nats, 95% over seeds)")
     return fig
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #f206544a
 @figure(
     "x_transfer_fig6",
     plot=plot_frozen,
@@ -315,6 +318,8 @@ QUESTIONS = {
     ("copy", "none"): "equal partners at a fixed distance",
     ("flat", "none"): "equal partners anywhere",
     ("pairs", "none"): "equal partners anywhere, each id twice",
+    ("flat:24M", "none"): "equal partners anywhere, learned for four times as long",
+    ("pairs:24M", "none"): "equal partners anywhere, each id twice, learned for four times as long",
     ("flat-other", "none"): "partners anywhere without equal ids",
     ("zipf", "none"): "frequencies alone",
     ("english", "none"): "English",
@@ -333,7 +338,7 @@ def table_questions(
         line[e.task] = f"{e.difference:+.2f} [{e.low:+.2f}, {e.high:+.2f}]{marks.get(e.verdict, '')}"
     return pd.DataFrame(out.values()).fillna("–")
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #5f182702
 @figure(
     "x_transfer_table2",
     table=table_questions,
@@ -356,7 +361,7 @@ def said_models(
     seeds = known["seed"].nunique()
     return f"{len(known)} models of {known['l1'].nunique()} L1s, {counted(seeds, 'seed')}"
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #98e57ba3
 def said_questions(
     rows: pd.DataFrame,  # All rows
 ) -> str:  # A line a question
@@ -369,7 +374,7 @@ def said_questions(
         for e in found[found["task"] == "mean"].itertuples()
     )
 
-
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #1f95ac9d
 def question_rows(
     rows: pd.DataFrame,  # All rows
 ) -> list:  # Of dicts, as `row_frame` takes them

@@ -32,7 +32,7 @@ class Twin:
     labels: tuple = ()  # Its own labels, if they are not those of the task; the second is `entailment`
     paired: bool = False  # Do lines come in twos, one of each label, with the same first sentence?
 
-
+# %% ../../../../nbs/4_evaluation/06_tasks/05_twins/00_twins.ipynb #bcae3e08
 TWINS = {
     t.name: t
     for t in (
@@ -62,7 +62,7 @@ def twins_of(
     found = {Path(glue).parent / "adversarial" / t.name: t for t in TWINS.values() if t.of == task}
     return {folder: t for folder, t in found.items() if folder.is_dir()}
 
-
+# %% ../../../../nbs/4_evaluation/06_tasks/05_twins/00_twins.ipynb #8a0016af
 def read_twins(
     glue,  # Folder with one folder a task
     task: str,  # Name of the task that is fine-tuned
@@ -124,7 +124,7 @@ def right(
     y = np.asarray(y)
     return p[np.arange(len(y)), y] if p.ndim == 2 else (p == y).astype(float)
 
-
+# %% ../../../../nbs/4_evaluation/06_tasks/05_twins/00_twins.ipynb #965a3f85
 def both_right(
     twin: Twin,
     task: Task,
@@ -145,7 +145,7 @@ def both_right(
     y = np.asarray(labels[twin.name])
     return (1 + np.sign(y[::2] - y[1::2]) * np.sign(p[::2] - p[1::2])) / 2
 
-
+# %% ../../../../nbs/4_evaluation/06_tasks/05_twins/00_twins.ipynb #4a32f3b3
 def joint_rows(
     task: Task,
     labels: dict,  # Split -> (N,) label ids or scores
