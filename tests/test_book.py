@@ -23,7 +23,7 @@ from conftest import ROOT
 
 from embryo.book.captions import named
 from embryo.book.contents import floors
-from embryo.book.site.site import Book, held_files, put_all, sources
+from embryo.book.site.site import Book, appendices, held_files, put_all, sources
 from embryo.book.slider import slider, unclosed
 
 P1_PAGE = "papermill_runs/open/appendix/p1_embryology.html"
@@ -136,10 +136,12 @@ def test_no_page_asks_another_host(written):
 
 
 def test_the_first_page_says_which_claims_hold(written):
-    "Each of the 22 sentences with the verdict of the committed ledgers, and a link to what shows it."
+    "Each of the 22 sentences with the verdict of the run that tests most of its paper, and a link to what shows it."
     verdicts = {}
+    runs = [Path(f) for f in appendices(held_files(ROOT), ROOT)]
     for paper in ("p1", "p2"):
-        with open(ROOT / f"figures/open/{paper}_claims.csv", newline="") as f:
+        profile = next(f.parts[1] for f in runs if f.name.startswith(paper))
+        with open(ROOT / f"figures/{profile}/{paper}_claims.csv", newline="") as f:
             verdicts |= {int(r["number"]): r["verdict"] for r in csv.DictReader(f) if r["mode"] == "corrected"}
     shown = re.findall(r'<b class="verdict \w+">([^<]+)</b> (\d+)\. [^<]+<a href="([^"]+)"', written["index.md"])
     assert {int(n): v.removesuffix(" (this model)") for v, n, _ in shown} == verdicts and len(verdicts) == 22
