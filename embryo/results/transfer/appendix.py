@@ -107,7 +107,7 @@ def plot_learned(
     title="Identity or structure?",
     text="Scores of fine-tuned models over how much of its L1 each had learned, a mark a model: colour, what a partner"
     " is (red: the same id; orange: the same in half; blue: another id; gray: no partners); shape, how it is found (a"
-    " tree, a fixed distance, a search). Left of the line: no share, since nothing is to be learned or no floor is known"
+    " tree, a fixed distance, a search). Left of the line: no share, as nothing is to be learned or no floor is known"
     " (English). Dashed: no pretraining; dash-dotted: word overlap.",
 )
 def identity(rows):
