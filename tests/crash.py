@@ -275,7 +275,7 @@ def start(stage, out, operation=0, log=None):
 # ---- what a run leaves
 # ----------------------------------------------------------------------------------------------------
 # what may differ between two runs: times, the revision, and names of folders
-TIMES = ("wall_s", "seconds", "cpu_s", "provenance", "git", "key", "seal", "files", "figures")
+TIMES = ("wall_s", "seconds", "cpu_s", "memory_mb", "provenance", "git", "key", "seal", "files", "figures")
 
 
 def plain(d):
@@ -309,7 +309,7 @@ def content(f, out):
 
 # clocks, drawings with clocks, the engine's own
 IGNORED = re.compile(
-    r"/tensorboard/|/\.snakemake/|\.ipynb$|\.png$|\.pdf$|\.gif$|/state/|^log.txt$|/plan\.json$|/\.lock$|\.(md|tex)$"
+    r"/tensorboard/|/\.snakemake/|\.ipynb$|\.png$|\.pdf$|\.gif$|/state/|^log.txt$|/plan\.json$|/nodes\.csv$|/\.lock$|\.(md|tex)$"
 )
 LEFT = re.compile(r"\.tmp\d|\.running\.|\.old\b|failed\.ipynb|/state/\.")
 

@@ -21,8 +21,10 @@ import chromium
 import pytest
 from conftest import ROOT
 
+from embryo.batch.costs.record import write_nodes
 from embryo.book.captions import named
 from embryo.book.contents import floors
+from embryo.book.planned import planned_nodes, planned_page, save_planned
 from embryo.book.site.site import Book, appendices, held_files, put_all, sources
 from embryo.book.slider import slider, unclosed
 
@@ -57,6 +59,42 @@ def test_every_page_is_listed_once(written):
             listed += [os.path.normpath(os.path.join(os.path.dirname(path), n)) for n in names]
     pages = [os.path.splitext(p)[0] for p in written if p.endswith((".md", ".ipynb"))]
     assert sorted(listed + ["index"]) == sorted(pages)
+
+
+def test_a_page_says_how_true_plans_were(written, tmp_path):
+    "Every record that is there has a table, which counts what it should; a benchmark beside it keeps its own."
+    assert "planned\n" in written["index.md"] and "benchmarks/planned.csv" in written["planned.md"]
+    nodes = planned_nodes(ROOT, held_files(ROOT))
+    assert set(re.findall(r"^## (.+)$", written["planned.md"], re.M)) == set(nodes["table"])
+    done = {f"examine/{i}": dict(planned=dict(seconds=10), seconds=took) for i, took in enumerate((6, 7, 14, 16, None))}
+    for profile in ("open", "micro"):  # what git does not keep has no place in the book
+        write_nodes(done, list(done), tmp_path / f"papermill_runs/{profile}/nodes.csv")
+    (tmp_path / ".gitignore").write_text("papermill_runs/*/*\n!papermill_runs/open/nodes.csv\n")
+    page = planned_page(planned_nodes(tmp_path, held_files(tmp_path)))
+    assert re.findall(r"^## (.+)$", page, re.M) == ["Profile open"]
+    line = next(l for l in page.splitlines() if l.startswith("| examine"))
+    cells = [c.strip() for c in line.strip("|").split("|")]
+    assert cells == ["examine", "4", "40 s", "43 s", "50%", "`examine/0` x 0.60"]
+    assert "4 nodes of [nodes.csv](papermill_runs/open/nodes.csv); 1 that went on after a stop not counted." in page
+    alternative = re.search(r'<img [^>]*src="planned/nodes.png" alt="([^"]+)"', page)[1]
+    assert "2 of 4 nodes (50%)" in alternative and "examine 2 of 4" in alternative
+    png = save_planned(planned_nodes(tmp_path, held_files(tmp_path)), tmp_path / "html")
+    assert png == tmp_path / "html/planned/nodes.png" and png.stat().st_size > 5000
+
+
+def test_without_records_the_page_on_plans_is_one_sentence(tmp_path):
+    "And one that is there and damaged is not passed over."
+    from embryo.ground.errors import EmbryoError
+
+    page = planned_page(planned_nodes(tmp_path, set()))
+    title, said = page.strip().split("\n\n")
+    assert title == "# Planned against taken" and said.count(". ") == 0 and "<img" not in page
+    assert save_planned(planned_nodes(tmp_path, set()), tmp_path) is None and not list(tmp_path.iterdir())
+    file = tmp_path / "papermill_runs/open/nodes.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("node,kind\n<<<<<<< ours\n")
+    with pytest.raises(EmbryoError, match="papermill_runs/open/nodes.csv: is no record of a batch"):
+        planned_nodes(tmp_path, held_files(tmp_path))
 
 
 def test_every_committed_figure_has_a_caption_with_its_evidence(written):
@@ -341,6 +379,7 @@ LOOKED_AT = [
     "papers/p1.html",
     "papers/p2.html",
     "steps/open.html",
+    "planned.html",
     P1_PAGE,
     "papermill_runs/open/appendix/p2_transfer.html",
     "papermill_runs/nursery/appendix/x_nursery.html",

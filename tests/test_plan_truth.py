@@ -1,5 +1,6 @@
 "The plan against what was measured: the record of a machine, what a batch says at its end, budgets."
 
+import csv
 import json
 import os
 import threading
@@ -85,6 +86,20 @@ def test_a_batch_is_compared_with_its_plan_and_corrects_the_next(run, profile, t
         assert x["planned"] == one["planned"] and x["planned"]["raw"] == raw[name] == x["planned"]["seconds"]
         assert x["seconds"] == taken(one) == one["cpu_s"] > 0 and one["on"] == "cpu" and one["processor"]
 
+    # the same as a table to be committed: a node a line, by name
+    nodes = runs / "nodes.csv"
+    with open(nodes, newline="") as f:
+        record = {r["node"]: r for r in csv.DictReader(f)}
+    assert list(record) == sorted(raw)
+    for name, r in record.items():
+        one = read_json(runs / "runs" / name / "run.json")
+        assert float(r["planned_s"]) == pytest.approx(one["planned"]["seconds"], abs=0.006)
+        assert float(r["taken_s"]) == pytest.approx(one["cpu_s"], abs=0.006) and r["revision"] == one["git"]
+        assert float(r["ratio"]) == pytest.approx(float(r["taken_s"]) / float(r["planned_s"]), abs=0.006)
+        assert r["machine"] == one["processor"] and r["threads"] == "1" and r["kind"] == name.split("/")[0]
+        assert int(r["planned_mb"]) == before.nodes[name].cost["memory_mb"]
+        assert 100 < int(r["taken_mb"]) == one["memory_mb"] < 10_000
+
     assert not Plan(profile, root=tmp_path, on="cpu").past
     monkeypatch.setattr("embryo.batch.costs.past.LEAST_S", 0.0)
     after = Plan(profile, root=tmp_path, on="cpu")
@@ -103,15 +118,63 @@ def test_a_batch_is_compared_with_its_plan_and_corrects_the_next(run, profile, t
     assert next.nodes["chain/roberta-zipf:1k-s0"].cost["seconds"] != raw["chain/roberta-zipf:1k-s0"]
 
     # a second run has nothing to do and nothing to say
-    stamp = (runs / "batch.json").stat().st_mtime_ns
+    stamps = [(runs / f).stat().st_mtime_ns for f in ("batch.json", "nodes.csv")]
     code, out, err = run("embryo_run", "--profile", profile, timeout=600)
     assert code == 0 and out.startswith("0 of ") and "factor" not in out
-    assert (runs / "batch.json").stat().st_mtime_ns == stamp
+    assert [(runs / f).stat().st_mtime_ns for f in ("batch.json", "nodes.csv")] == stamps
 
     # what a batch did not come to write, or somebody cut, the next one makes up for
     (runs / "batch.json").write_text('{"nodes')
     code, out, err = run("embryo_run", "--profile", profile, timeout=600)
     assert code == 0 and read_json(runs / "batch.json")["nodes"] == batch["nodes"], err
+
+    # some run again: their lines are new, those of the others stay, also of one whose run.json says nothing any more
+    lines = nodes.read_text().splitlines()
+    chain = "chain/roberta-zipf:1k-s0"
+    (runs / "runs" / chain / "rows.parquet").unlink()
+    silent = runs / "runs/corpus/zipf/run.json"
+    write_json(silent, {k: v for k, v in read_json(silent).items() if k != "planned"})
+    nodes.write_text("\n".join([*lines, lines[1].replace(lines[1].split(",")[0], "corpus/that-is-no-more")]) + "\n")
+    code, out, err = run("embryo_run", "--profile", profile, timeout=600)
+    assert code == 0 and not out.startswith("0 of "), (out, err)
+    again = nodes.read_text().splitlines()
+    assert [l.split(",")[0] for l in again] == [l.split(",")[0] for l in lines]
+    changed = {l.split(",")[0] for l, m in zip(again, lines) if l != m}
+    assert chain in changed and not [k for k in changed if k.startswith("corpus/")], changed
+
+
+def test_a_batch_that_fails_leaves_the_record_of_what_it_made(run, profile, tmp_path):
+    "Its next run adds the rest."
+    text = CHAIN[: CHAIN.index("[results.two]")]
+    (tmp_path / "moody.py").write_text(
+        "def moody(model, tokenizer, sentences):\n    raise ValueError('in a bad mood')\n"
+    )
+    profile.write_text(
+        text
+        + """
+[examine]
+max_sentences = 10
+[evaluators.moody]
+function = "moody.py:moody"
+[results.words]
+template = "examine"
+family = ["roberta"]
+l1 = ["none"]
+step = "last"
+evaluators = ["moody"]
+"""
+    )
+    nodes = tmp_path / "papermill_runs/truth/nodes.csv"
+    code, out, err = run("embryo_run", "--profile", profile, "--cores", "1", timeout=900)
+    assert code == 2 and "in a bad mood" in err, (out, err)
+    first = nodes.read_text().splitlines()
+    assert "chain/roberta-zipf:1k-s0" in {l.split(",")[0] for l in first} and "examine/" not in nodes.read_text()
+    (tmp_path / "moody.py").write_text(
+        "def moody(model, tokenizer, sentences):\n    return [dict(metric='mood', value=1.0, n=1)]\n"
+    )
+    code, out, err = run("embryo_run", "--profile", profile, "--cores", "1", timeout=900)
+    assert code == 0, (out, err)
+    assert set(first) < set(nodes.read_text().splitlines()) and "examine/roberta-none-s0" in nodes.read_text()
 
 
 def test_what_was_there_before_says_nothing(run, profile, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from .graph.series import corpus_nodes, series_nodes
 from .nodes import Node
 from .plan import Plan, budget_lines, comparison, measured
 from .progress import FAILED, listed, unmade
-from .run import run_node, run_plan, write_batch
+from .run import run_node, run_plan, write_batch, write_record
 from .templates import template_parameters
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import command
@@ -150,6 +150,7 @@ def embryo_run(
             for line in comparison(measured(plan.nodes.values())):
                 print(line, flush=True)
         if code:
+            write_record(plan)
             leave_unfinished(plan, code, unfinished_jobs(plan, began) if asked else [])
     write_batch(plan)
     study = plan.study

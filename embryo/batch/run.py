@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['locked', 'kernel', 'engine_options', 'failed', 'execute', 'keep_notebook', 'weights_made', 'weights_used',
-           'write_run', 'cpu_clock', 'is_begun', 'spent', 'run_node', 'batch_environment', 'engine_command', 'deaf',
-           'wait_for', 'write_batch', 'Silent', 'run_plan', 'run_one']
+           'write_run', 'cpu_clock', 'peak_mb', 'is_begun', 'spent', 'run_node', 'batch_environment', 'engine_command',
+           'deaf', 'wait_for', 'write_record', 'write_batch', 'Silent', 'run_plan', 'run_one']
 
 # %% ../../nbs/6_batch/07_run.ipynb #c002
 import fcntl
@@ -21,6 +21,7 @@ from pathlib import Path
 from .cluster.jobs import Cluster, write_jobs
 from .cluster.slurm import ask_slurm, check_none_left, end_jobs, slurm_options
 from .costs.past import estimated, processor
+from .costs.record import write_nodes
 from .nodes import Node, figures_of, leaves_of, made_weights
 from .plan import Plan, agreement, how_long, measured
 from .progress import FAILED, LOCK, PART, Progress, follow
@@ -140,7 +141,7 @@ def weights_used(
 def write_run(
     node: Node,
     kept: list,  # From `keep_notebook`
-    took: dict,  # seconds, cpu_s, on, processor
+    took: dict,  # From `spent`
 ):
     "Write run.json: what was run, with what, and what it left."
     top = node.folder.parents[2]
@@ -166,6 +167,13 @@ def cpu_clock() -> float:  # Seconds
     times = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(t.ru_utime + t.ru_stime for t in times)
 
+# %% ../../nbs/6_batch/07_run.ipynb #peak0001
+def peak_mb() -> float:  # 2^20 bytes
+    "What this process, or the largest of its children that have ended, held in memory at most."
+    unit = 1 if sys.platform == "darwin" else 2**10
+    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return max(peaks) * unit / 2**20
+
 # %% ../../nbs/6_batch/07_run.ipynb #3a79d00c
 def is_begun(
     node: Node,
@@ -182,10 +190,18 @@ def spent(
     wall: float,  # Seconds of the clock
     cpu: float,  # From `cpu_clock`
     begun: bool,  # From `is_begun`, before it ran
-) -> dict:  # seconds, cpu_s, on, processor
-    "What run.json says of the time that a node took, and on what."
+    peaks: tuple,  # From `peak_mb`, before and after
+) -> dict:  # seconds, cpu_s, memory_mb, on, processor
+    "What run.json says of the time and the memory that a node took, and on what."
     on = device().type
-    return dict(seconds=round(wall, 2), cpu_s=None if begun else round(cpu, 2), on=on, processor=processor(on))
+    before, after = peaks
+    return dict(
+        seconds=round(wall, 2),
+        cpu_s=None if begun else round(cpu, 2),
+        memory_mb=round(after) if on == "cpu" and after > before else None,
+        on=on,
+        processor=processor(on),
+    )
 
 # %% ../../nbs/6_batch/07_run.ipynb #c021
 def run_node(
@@ -207,12 +223,13 @@ def run_node(
             begun = is_begun(node)
             wall = time.perf_counter()
             cpu = cpu_clock()
+            peak = peak_mb()
             try:
                 execute(node, progress, here)
                 kept = keep_notebook(node)
             finally:
                 (node.folder / PART).unlink(missing_ok=True)
-            write_run(node, kept, spent(time.perf_counter() - wall, cpu_clock() - cpu, begun))
+            write_run(node, kept, spent(time.perf_counter() - wall, cpu_clock() - cpu, begun, (peak, peak_mb())))
     return node.rows
 
 # %% ../../nbs/6_batch/07_run.ipynb #c027
@@ -264,12 +281,21 @@ def wait_for(
         for s, handler in old.items():
             signal.signal(s, handler)
 
+# %% ../../nbs/6_batch/07_run.ipynb #record01
+def write_record(
+    plan: Plan,  # Some of whose nodes have run
+) -> dict:  # {name: planned and taken seconds ...}, as `measured`
+    "Bring nodes.csv up to date: what was planned and what it took, as a table."
+    table = measured(plan.nodes.values())
+    write_nodes(table, list(plan.nodes), plan.study.runs / "nodes.csv")
+    return table
+
 # %% ../../nbs/6_batch/07_run.ipynb #6fe5db3f
 def write_batch(
     plan: Plan,  # Whose nodes have run
 ) -> dict:  # {name: planned and taken seconds}, as `measured`
     "Write what was planned and what it took, node by node."
-    table = measured(plan.nodes.values())
+    table = write_record(plan)
     file = plan.study.runs / "batch.json"
     there = {}
     with suppress(EmbryoError):  # none yet, or a damaged one

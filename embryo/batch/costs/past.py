@@ -66,11 +66,12 @@ def arithmetic() -> str:
 # %% ../../../nbs/6_batch/03_costs/01_past.ipynb #f661d33f
 def estimated(
     node: Node,  # With its cost
-) -> dict:  # raw, seconds, by
+) -> dict:  # raw, seconds, by, memory_mb
     "What run.json keeps of a plan; empty where there was none."
     if "raw" not in node.cost:
         return {}
-    return dict(raw=node.cost["raw"], seconds=node.cost["planned"], by=arithmetic())
+    c = node.cost
+    return dict(raw=c["raw"], seconds=c["planned"], by=arithmetic(), memory_mb=c.get("memory_mb"))
 
 # %% ../../../nbs/6_batch/03_costs/01_past.ipynb #19f7cf4a
 def read_planned(

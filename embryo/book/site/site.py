@@ -29,6 +29,7 @@ from ..contents import CONTENTS, Place, floor_said, floors, place_page, said_of,
 from ..frames import sliders
 from ..pages import page_cells, title_of
 from ..papers import BESIDE, PAPERS, READ, claims_list, ledger_of, paper_page, save_small, small_path
+from ..planned import planned_nodes, planned_page, save_planned
 from .look import CONF, ICON, SEARCH, STYLE
 from ..slider import SCRIPT
 from ...ground.errors import EmbryoError
@@ -325,7 +326,7 @@ def first_page(
     parts = {
         "What was found": [*papers, *[f"{text} <{entry(f)}>" for text, f in ours], *[f"steps/{p}" for p in steps]],
         "The library": ["The front page <nbs/index>", "nbs/desk", *[f"nbs/{p.path.name}/{CONTENTS}" for p in house]],
-        "The project": [f"nbs/profiles/{CONTENTS}", *[entry(f) for f in TEXTS if f in book.files], "cite"],
+        "The project": [f"nbs/profiles/{CONTENTS}", "planned", *[entry(f) for f in TEXTS if f in book.files], "cite"],
     }
     trees = [toctree(pages, caption=name, maxdepth=1) for name, pages in parts.items()]
     return "\n".join([text, held_claims(book, at), "", *trees])
@@ -396,6 +397,7 @@ def sources(
     out[f"nbs/profiles/{CONTENTS}.md"] = f"# Profiles\n\n{text}\n\n{toctree(book.profiles, maxdepth=1)}"
     at = {name: f"{os.path.splitext(f)[0]}.html" for f in reversed(book.runs) for name in captions_in(out[f])}
     out |= {f"papers/{p}.md": paper_page(p, at, book.root, book.modules, f"papers/{p}.html") for p in PAPERS}
+    out["planned.md"] = with_links(book, planned_page(planned_nodes(book.root, book.files)), "planned.md")
     out["cite.md"] = cite_page(book)
     out["index.md"] = first_page(book, house, at)
     out |= {"_static/book.css": STYLE, "_static/steps.js": SCRIPT, "_static/search.js": SEARCH}
@@ -407,13 +409,14 @@ def copy_wanted(
     book: Book,
     html: Path,  # The site
 ):
-    "Put beside the pages what they link: figures, numbers, rows, profiles, executed notebooks."
+    "Put beside the pages what they link: figures, numbers, rows, profiles, executed notebooks; and draw the plans."
     ran = {Path(f).parts[1] for f in book.runs}
     figures = {f for f in book.files if f.startswith("figures/") and Path(f).parts[1] in ran}
     rows = {f"papermill_runs/{p}/rows.csv" for p in ran} & book.files
     for f in book.wanted | figures | rows | {f"nbs/profiles/{p}.toml" for p in book.profiles}:
         (html / f).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(book.root / f, html / f)
+    save_planned(planned_nodes(book.root, book.files), html)
     for f in [f for f in figures if re.match(r"p\d_.+\.png$", Path(f).name)]:
         small = html / small_path(Path(f).parts[1], Path(f).stem)
         if not small.is_file() or small.stat().st_mtime < (book.root / f).stat().st_mtime:
