@@ -1,0 +1,244 @@
+"""What is said beside figures that carry no claim: on other rows each says the opposite."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import embryo.results.page  # noqa: F401 - declares all that is told
+from embryo.ground.rows import read_rows, row_frame
+from embryo.micro.made_up import made_up_p1
+from embryo.micro.made_up_p2 import made_up_p2
+from embryo.results.claims.verdicts import CLAIMS
+from embryo.results.p1.losses import P1_FORMS
+from embryo.results.told.sentences import NOT_MEASURED, ONE_SEED, TOLD, paragraph, told_beside
+
+ROOT = Path(__file__).parents[1]
+P1 = [f"p1_{x}" for x in "fig7b fig9b fig10 fig11a fig11b fig11c fig12 fig13a fig13b fig14 table1 table8".split()]
+P2 = ["p2_gain", "p2_overlap", "p2_transplants"]
+MADE_FORMS = ("V", "V-ed", "V-ing", "V-en", "V-es")  # the order in which the made-up rows learn them
+
+
+def knowledge(curve, relations=("P140", "P103", "P36"), majority=0.3, n=400):
+    "Rows of relations that all follow one curve."
+    out = []
+    for relation in relations:
+        for step, v in enumerate(curve):
+            where = dict(evaluator="knowledge", group=relation, step=step, n=n)
+            for task in ("vocabulary", "common"):
+                out.append(dict(where, task=task, metric="p@1", value=v, stderr=(v * (1 - v) / n) ** 0.5))
+            out.append(dict(where, task="vocabulary", metric="asked", value=n))
+            out.append(dict(where, task="vocabulary", metric="majority", value=majority))
+    return row_frame(out, family="albert", l1="english", seed=0)
+
+
+@pytest.fixture(scope="module")
+def p1():
+    return pd.concat([made_up_p1(), knowledge((0.0, 0.2, 0.5, 0.6))], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def p2():
+    return made_up_p2()
+
+
+def agreement(rows, figure):
+    return told_beside(rows, figure).split("*Agreement:* ")[1].split(" *What")[0]
+
+
+def at(rows, evaluator, value, **where):
+    "The same rows with other values of one evaluator."
+    some = rows["evaluator"] == evaluator
+    for k, v in where.items():
+        some &= rows[k] == v
+    return rows.assign(value=rows["value"].mask(some, value))
+
+
+def test_every_figure_is_told_once():
+    "Either a claim is told beside a figure, or the figure itself; the appendices ask for all of them."
+    assert set(TOLD) == {*P1, *P2}
+    assert not set(TOLD) & {c.figures[0] for c in CLAIMS.values()}
+    sources = [(ROOT / "nbs/appendix" / f).read_text() for f in ("p1_embryology.ipynb", "p2_transfer.ipynb")]
+    for names, source in zip((P1, P2), sources):
+        assert [n for n in names if f'page.tell(\\"{n}\\")' not in source] == []
+
+
+@pytest.mark.parametrize("figure", P1 + P2)
+def test_it_says_so_where_nothing_was_measured(figure, p1, p2):
+    rows = p1 if figure in P1 else p2
+    assert NOT_MEASURED not in told_beside(rows, figure)
+    for none in (rows[:0], rows[rows["evaluator"] == "pretrain"]):
+        said = told_beside(none, figure)
+        assert said.endswith(f"*Here:* {NOT_MEASURED}") and "*Agreement:*" not in said
+
+
+@pytest.mark.parametrize("figure", P1 + P2)
+def test_it_has_four_parts_and_no_holes(figure, p1, p2):
+    said = told_beside(p1 if figure in P1 else p2, figure)
+    places = [said.index(x) for x in ("*The paper (", "*Here:*", "*Agreement:*", "*What cannot be told:*") if x in said]
+    assert places == sorted(places) and len(places) >= 3
+    assert not [x for x in ("nan", "None", "..", "-0.00", " ,", "  ") if x in said.replace("None ends", "")], said
+
+
+def test_verb_forms_follow_their_frequency_or_not(p1):
+    exact = p1.assign(stderr=p1["stderr"] / 10)
+    named = {
+        k: exact.assign(group=exact["group"].replace(dict(zip(MADE_FORMS, v))))
+        for k, v in (
+            ("Yes", P1_FORMS),
+            ("No", P1_FORMS[::-1]),
+        )
+    }
+    for answer, rows in named.items():
+        assert agreement(rows, "p1_fig7b").startswith(f"{answer}: of 10 pairs")
+    vague = p1.assign(stderr=0.2)
+    assert "a last value not surely above 0" not in told_beside(exact, "p1_fig7b")
+    assert agreement(vague, "p1_fig7b").startswith("Cannot be told")
+
+
+@pytest.mark.parametrize("figure, noun", [("p1_fig7b", "form"), ("p1_fig9b", "class")])
+def test_guessing_the_most_frequent_word_is_the_level(p1, figure, noun):
+    words = p1[(p1["evaluator"] == "mask_predict") & (p1["step"] == 0)]
+    for level, side, doubt in ((0.01, "Surely above always answering", False), (0.99, "; surely below: none", True)):
+        most = words.assign(metric="majority", value=level).drop_duplicates(["family", "task", "group", "mode"])
+        said = told_beside(pd.concat([p1, most]), figure)
+        assert (side in said) != doubt and ("may be those of a single word" in said) == doubt
+    assert f"most frequent word of the {noun} scores was not measured" in told_beside(p1, figure)
+
+
+def test_bert_is_faster_slower_or_one_seed(p1):
+    twice = pd.concat([p1, p1.assign(seed=1)])
+    bert = twice["family"] == "bert"
+    for factor, answer in ((0.01, "Yes"), (100, "No"), (1, "Cannot be told")):
+        rows = twice.assign(step=twice["step"].where(~bert, twice["step"] * factor))
+        assert agreement(rows, "p1_fig9b") == f"{answer}, as to fewer steps."
+    assert "no difference of families" in agreement(p1, "p1_fig9b")
+    assert "ALBERT was not asked" in agreement(p1[p1["family"] != "albert"], "p1_fig9b")
+
+
+def test_layers_start_below_and_overtake_or_not(p1):
+    deep = (p1["evaluator"] == "probe") & (p1["layer"] == 12) & (p1["metric"] == "micro_f1")
+    first, later = deep & (p1["step"] == 0), deep & (p1["step"] > 0)
+    value = p1["value"].mask(first, 0.1).mask(later, 0.99)
+    assert agreement(p1.assign(value=value), "p1_fig10").startswith("Yes")
+    assert agreement(p1.assign(value=p1["value"].mask(later, 0.99)), "p1_fig10").startswith("In part")
+    assert agreement(p1.assign(value=p1["value"].mask(first, 0.99)), "p1_fig10").startswith("No")
+
+
+@pytest.mark.parametrize("letter, family", zip("abc", ("albert", "bert", "electra")))
+def test_probes_rise_stay_or_fall(p1, letter, family):
+    figure = f"p1_fig11{letter}"
+    assert "Surely above the untrained model: SRL, POS, constituents, coreference; surely below: none" in told_beside(
+        p1, figure
+    )
+    probe = (p1["evaluator"] == "probe") & (p1["group"] == "probe")
+    down = p1.assign(value=p1["value"].mask(probe & (p1["step"] > 0), 0.1))
+    assert "Surely above the untrained model: none; surely below: SRL" in told_beside(down, figure)
+    assert "At the end surely above their control task, whose labels carry no linguistics: none" in told_beside(
+        down, figure
+    )
+    later = told_beside(p1[p1["step"] > 0], figure)
+    assert "was not probed" in later and "Surely above the untrained" not in later
+    if family == "bert":
+        assert agreement(p1, figure).startswith("Yes") and agreement(down, figure).startswith("No")
+
+
+@pytest.mark.parametrize("figure", ["p1_fig12", "p1_fig13a", "p1_fig13b"])
+def test_tasks_above_what_needs_no_model_or_below(p1, figure):
+    level = "the best predictor without a model, word overlap included"
+    assert f"Surely above {level}: CoLA, MNLI" in told_beside(p1, figure)
+    poor = at(p1, "finetune", 0.0)
+    assert f"Surely above {level}: none; surely below: MNLI" in told_beside(poor, figure)
+    assert "surely above it: none; surely below: none" in told_beside(poor, figure)  # of the untrained model
+    unheld = told_beside(p1[p1["evaluator"] != "trivial"], figure)
+    assert "No predictor without a model was scored" in unheld
+    assert "No task was scored on the untrained model" in told_beside(
+        p1[p1["step"] != 0].dropna(subset="value"), figure
+    )
+
+
+def test_tasks_end_where_the_paper_does_or_not(p1):
+    assert agreement(at(p1, "finetune", 0.0), "p1_fig13a").startswith("No, as to the ends: surely below the paper's: C")
+    assert agreement(at(p1, "finetune", 0.8236), "p1_fig13a").startswith("In part")
+    assert "figure 5" in agreement(p1, "p1_fig12")
+
+
+def test_relations_are_forgotten_or_kept():
+    kept, lost = knowledge((0.0, 0.2, 0.5, 0.6)), knowledge((0.0, 0.6, 0.3, 0.0))
+    assert agreement(kept, "p1_fig14").startswith("No: none")
+    assert agreement(lost, "p1_fig14").startswith("Yes: ALBERT's P140, P103, P36")
+    guessed = knowledge((0.0, 0.6, 0.3, 0.0), majority=0.7)
+    assert "ever known" in told_beside(guessed, "p1_fig14") and "ever known" not in told_beside(lost, "p1_fig14")
+    for figure in ("p1_fig14", "p1_table1", "p1_table8"):
+        assert "Surely above always giving the answer that is most often right at the end: P" in told_beside(
+            kept, figure
+        )
+        assert "None ends surely above" in told_beside(lost, figure)
+        assert NOT_MEASURED in told_beside(kept[kept["step"] == 0], figure)
+
+
+def test_gains_follow_the_printed_order_or_not(p2):
+    from embryo.results.told.transfer import mean_gains, said_printed
+
+    d = mean_gains(p2)
+    assert said_printed(d.assign(gain=d["printed"])).startswith("Yes")
+    assert said_printed(d.assign(gain=-d["printed"])).startswith("No")
+    trained = p2.assign(value=p2["value"].mask((p2["evaluator"] == "finetune") & (p2["l1"] != "none"), 0.0))
+    assert "Surely above 0: none" in told_beside(trained, "p2_gain")
+    assert "Surely above 0: none" not in told_beside(p2, "p2_gain")
+    one = p2[p2["seed"].isna() | (p2["seed"] == p2["seed"].min())]
+    assert "One seed in a comparison: every L1" in told_beside(one, "p2_gain")
+    assert "One seed" not in told_beside(p2, "p2_gain")
+
+
+def test_overlap_is_passed_or_not(p2):
+    assert "0 lie surely above it" in told_beside(at(p2, "finetune", 0.0), "p2_overlap")
+    high = told_beside(at(p2, "finetune", 0.99), "p2_overlap")
+    assert "0 surely below, 0 are not told from it" in high
+    assert agreement(at(p2, "finetune", 0.0), "p2_overlap").startswith("No")
+
+
+def test_transplants_do_what_the_papers_say_or_not(p2):
+    from embryo.results.told.transfer import said_expected, transplanted
+
+    d = transplanted(p2)[:1]
+    for l1, yes, no in (
+        ("nesting-50+substitute", "above", "below"),
+        ("nesting-zipf+body-only", "below", "above"),
+        ("amino-acid+substitute", "below", "above"),
+    ):
+        assert said_expected(d.assign(l1=l1, side=yes)).startswith(f"Yes: as said: {l1}")
+        assert said_expected(d.assign(l1=l1, side=no)).startswith("No")
+        assert said_expected(d.assign(l1=l1, side="open")).startswith("Cannot be told")
+    assert "the papers say nothing" in said_expected(d.assign(l1="zipf+shuffled", side="above"))
+
+
+def test_one_seed_is_said(p1):
+    twice = pd.concat([p1, p1.assign(seed=1)])
+    for figure in set(P1) - {"p1_fig9b"}:
+        assert ONE_SEED in told_beside(p1, figure) and ONE_SEED not in told_beside(twice, figure)
+
+
+def test_names_cannot_break_out(p2):
+    "Names come from rows, which others may have written."
+    rows = p2.assign(l1=p2["l1"].replace("english", "<img src=x>"))
+    assert "<img" not in told_beside(rows, "p2_gain")
+    assert "\n" not in paragraph("a", "b", lambda r: None, rows)
+
+
+@pytest.mark.parametrize("profile, figures", [("open", P1 + P2), ("transfer", P2)])
+def test_sentences_hold_of_what_is_drawn(profile, figures):
+    "Of committed rows: nothing is missing that a figure shows, and two numbers are those of the committed table."
+    rows = read_rows(ROOT / "papermill_runs" / profile / "rows.csv")
+    absent = {f for f in figures if NOT_MEASURED in told_beside(rows, f)}
+    drawn = {p.stem for p in (ROOT / "figures" / profile).glob("p*.csv")}
+    assert absent == {f for f in figures if f not in drawn}
+    overlap = pd.read_csv(ROOT / "figures" / profile / "p2_overlap.csv")
+    above = int((overlap["low"] > 0).sum())
+    assert f"Of {len(overlap)} cells (a model on a task) {above} lie surely" in told_beside(rows, "p2_overlap")
+    gain = pd.read_csv(ROOT / "figures" / profile / "p2_gain.csv").query("task == 'mean'")
+    top = gain.loc[gain["gain"].idxmax()]
+    assert np.isclose(gain["gain"].max(), top["gain"]) and f"most for {top['l1']} ({top['gain']:+.2f}" in told_beside(
+        rows, "p2_gain"
+    )
