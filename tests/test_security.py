@@ -70,7 +70,7 @@ ALLOWED = {  # (file, name): why
     ("embryo/batch/cluster/slurm.py", "subprocess.run"): "squeue, sinfo, scancel, as a list of arguments",
     ("embryo/batch/worker.py", "subprocess.Popen"): "Python, as a list of arguments",
     ("embryo/ground/machine.py", "subprocess.run"): "git, as a list of arguments",
-    ("embryo/results/claims/text.py", "Markdown"): "what comes from rows has no tags",
+    ("embryo/results/page.py", "Markdown"): "what comes from rows has no tags (test_sentences_of_hostile_rows)",
 }
 FORBIDDEN = (
     "pickle",
@@ -686,6 +686,31 @@ def test_tables_of_hostile_text(tmp_path):
         "circ",
     } and not re.findall(r"(?<!\\)\$x", tex)
     assert pd.read_csv(tmp_path / "t.csv")["label"].tolist() == HOSTILE
+
+
+@pytest.mark.parametrize("column", ["group", "task", "l1"])
+def test_sentences_of_hostile_rows(column):
+    "What is told beside a figure, and shown as Markdown, has no tags, whatever rows call their groups, tasks and L1s."
+    import embryo.results.page  # noqa: F401 - declares who speaks beside figures
+    from embryo.micro.made_up import made_up_p1
+    from embryo.micro.made_up_p2 import made_up_p2
+    from embryo.results.claims.ledger import ledger_data
+    from embryo.results.claims.text import told_at
+    from embryo.results.claims.verdicts import CLAIMS
+    from embryo.results.told.sentences import TOLD, told_beside
+
+    texts = []
+    for paper, rows in (("p1", made_up_p1()), ("p2", made_up_p2())):
+        named = rows[column].notna() & rows[column].astype(str).ne("")
+        bad = rows.assign(**{column: rows[column].where(~named, "<b>" + rows[column].astype(str))})
+        mixed = pd.concat([rows, bad], ignore_index=True)
+        texts += [told_beside(mixed, name) for name in TOLD if name.startswith(paper)]
+        held = ledger_data(mixed, paper)
+        if len(held):
+            held = held.assign(part="<b>" + held["part"], note="<b>" + held["note"].fillna(""))
+            texts += [told_at(held, c.figures[0]) for c in CLAIMS.values()]
+    assert texts and not [t for t in texts if "<" in t]
+    assert column == "l1" or any("&lt;b>" in t for t in texts)
 
 
 def test_figure_with_a_hostile_caption(tmp_path):

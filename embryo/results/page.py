@@ -19,7 +19,7 @@ from ..ground.machine import provenance
 from ..ground.profiles import read_profile
 from ..ground.rows import finish, read_rows
 from .claims.ledger import ledger_data, said_claims
-from .claims.text import tell
+from .claims.text import told_at
 from .figures import draw, draw_own, drawn
 from .told import probes, relations, tasks, transfer, words  # noqa: F401 - who speak beside figures by that
 from .told.sentences import TOLD, told_beside
@@ -75,13 +75,13 @@ class Page:
         name: str,  # Of a figure or table
     ):  # IPython's Markdown
         "What the paper says of a figure, what these rows say, and whether they agree."
-        if name in TOLD:
-            from IPython.display import Markdown
+        from IPython.display import Markdown
 
+        if name in TOLD:
             return Markdown(told_beside(self.rows, name))
         if self.held is None:
             raise EmbryoError(f"tell({name!r}): the ledger of claims has not been drawn; call show_ledger before it")
-        return tell(self.held, name)
+        return Markdown(told_at(self.held, name))
 
     def families(
         self,
