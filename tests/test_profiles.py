@@ -318,3 +318,11 @@ def test_facts_are_counted_in_the_english_that_was_trained_on(plan):
     others = [n.params for n in of(plan("open"), "examine") if "knowledge" not in n.params["evaluators"]]
     assert others and not any("text" in p for p in others)
     assert not any("text" in n.params for n in of(plan("micro"), "examine"))  # it keeps its own record
+
+
+def test_every_question_of_the_transfer_study_is_run(plan):
+    "A comparison of L1s that the profile does not have would be missing from the table without a word."
+    from embryo.results.transfer.appendix import QUESTIONS
+
+    scored = {n.params["l1"] for n in of(plan("transfer"), "finetune")}
+    assert {l1 for pair in QUESTIONS for l1 in pair} - scored == set()

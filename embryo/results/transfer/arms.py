@@ -34,7 +34,7 @@ DESIGN = {  # L1 -> (what a partner is, how it is found)
 def design(
     l1: str,  # Name of an L1
 ) -> tuple:  # (what a partner is, how it is found); ("", "") of a language that is not of this study
-    "What a language has of the two properties; `flat:24M` is flat."
+    "What a language has of the two properties; `flat:12M` is flat."
     l1 = l1.split(CHAIN)[0]
     if l1 in DESIGN:
         return DESIGN[l1]
@@ -47,7 +47,7 @@ def design(
 def of_one_language(
     rows: pd.DataFrame,  # All rows
 ) -> pd.DataFrame:  # Without chains of several languages, which `washout` reads
-    "Models of one L1: `flat` and `flat:24M`, not `flat:4M,english:8M`."
+    "Models of one L1: `flat` and `flat:12M`, not `flat:4M,english:8M`."
     return rows[~rows["l1"].str.contains(NEXT, regex=False)]
 
 # %% ../../../nbs/5_results/09_transfer/00_arms.ipynb #ed6ddba1
