@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from .cluster.slurm import read_cluster, unfinished_jobs, with_limits
+from .graph.parts import read_seeds
 from .graph.results import own_figures
 from .graph.series import corpus_nodes, series_nodes
 from .nodes import Node
@@ -66,11 +67,12 @@ def embryo_plan(
     device: str = "",  # cpu or cuda: what the times are for; default: what is there
     hours: str = "",  # A budget in hours: print which results fit, which do not, and what to cut
     cores: int = 0,  # Jobs at a time that the hours are for; 0 = one for each CPU core, or one GPU
+    seeds: str = "",  # Only these seeds of each result, with commas between; default: all
 ):
     "Print every node of a profile, what is done, and what the rest will take in time, memory and disk."
     budget = read_hours(hours)
     check_cores(cores)
-    plan = Plan(profile, data, dry=True, on=device)
+    plan = Plan(profile, data, dry=True, on=device, seeds=read_seeds(seeds))
     if not budget:
         print(plan)
         return
@@ -135,11 +137,13 @@ def embryo_run(
     partition: str = "",  # Of the cluster; default: the profile's, else the cluster's own
     account: str = "",  # On the cluster; default: the profile's, else the user's own
     gpus: int = None,  # GPUs of a node that trains, examines or fine-tunes; default: the profile's, else 0
+    # Only these seeds of each result, with commas between; rows.csv keeps what it has of others. Default: all
+    seeds: str = "",
 ):
     "Make every figure and table of a profile; goes on where it was stopped, and does nothing when all is there."
     asked = asked_cluster(profile, cluster, jobs=jobs, partition=partition, account=account, gpus=gpus)
     for again in (False, True):
-        plan = Plan(profile, data, on=planned_for(asked))
+        plan = Plan(profile, data, on=planned_for(asked), seeds=read_seeds(seeds))
         if again and not plan.todo():
             break
         print(str(plan).splitlines()[-1], flush=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from .costs.cost import FLOPS, SCORING, UPDATE_S, cost, training_rate
 from .costs.past import factor, processor, read_past, read_planned, taken
 from .costs.record import NEAR, circumstances, is_near
+from .graph.parts import part_of
 from .graph.results import all_nodes, as_list, asked_l1s, collect, result_nodes
 from .graph.scores import ALIKE
 from .graph.study import Study, read_study
@@ -233,8 +234,9 @@ class Plan:
         root=None,  # Where papermill_runs and figures go; default: $EMBRYO_OUT, else the checkout
         dry: bool = False,  # Without `data`, plan all the same: to know the cost, not to run
         on: str = "",  # cpu or cuda, for which times are estimated; default: what is there
+        seeds=(),  # Of `read_seeds`: only these, as a part of the study; none: all
     ):
-        self.study = read_study(profile, data, root, dry)
+        self.study = part_of(read_study(profile, data, root, dry), seeds)
         self.on = choose("device", on or device().type, FLOPS)
         self.machine = processor(self.on)
         self.past = read_past(self.study.root / "papermill_runs", self.machine)

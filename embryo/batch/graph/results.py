@@ -210,7 +210,9 @@ def table_node(
     measured: list,  # Names of nodes
 ) -> Node:
     "The node that collects all rows."
-    node = draft(study, "rows/all", dict(runs=study.runs / "runs", nodes=measured, table=study.runs / "rows.csv"))
+    table = study.runs / "rows.csv"
+    kept = dict(kept=table) if study.part else {}
+    node = draft(study, "rows/all", dict(runs=study.runs / "runs", nodes=measured, table=table) | kept)
     node.needs = list(measured)
     return node
 

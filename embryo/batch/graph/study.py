@@ -120,6 +120,7 @@ class Study:
     data: Path  # Data folder: the reader's, or the one that the first node writes
     micro: bool  # The data are those of the micro world
     dry: bool  # There are no data: only costs are wanted
+    part: bool = False  # Some of the seeds of a study, whose other rows are kept
 
     @property
     def name(self):
