@@ -9,24 +9,13 @@ from dataclasses import replace
 import crash
 import pytest
 
+from embryo.batch.budget import Budget, budget_lines, choices, cut_section, section_names, wall_seconds
 from embryo.batch.costs.cost import STARTUP_S, cost, looking_seconds, model_of, training_seconds
 from embryo.batch.costs.past import arithmetic, factor, read_past, taken
 from embryo.batch.graph.results import checkpoint_nodes
 from embryo.batch.graph.series import corpus_nodes, series_nodes
 from embryo.batch.graph.study import read_study
-from embryo.batch.plan import (
-    Budget,
-    Plan,
-    agreement,
-    budget_lines,
-    choices,
-    comparison,
-    cut_section,
-    measured,
-    node_table,
-    section_names,
-    wall_seconds,
-)
+from embryo.batch.plan import Plan, agreement, comparison, measured, node_table
 from embryo.batch.run import cpu_clock
 from embryo.ground.files import read_json, write_json
 from embryo.ground.profiles import profiles

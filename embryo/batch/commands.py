@@ -15,12 +15,13 @@ import sys
 import time
 from pathlib import Path
 
+from .budget import budget_lines
 from .cluster.slurm import read_cluster, unfinished_jobs, with_limits
 from .graph.parts import read_seeds
 from .graph.results import own_figures
 from .graph.series import corpus_nodes, series_nodes
 from .nodes import Node
-from .plan import Plan, budget_lines, comparison, measured
+from .plan import Plan, comparison, measured
 from .progress import FAILED, listed, unmade
 from .run import run_node, run_plan, write_batch, write_record
 from .templates import template_parameters

@@ -15,7 +15,8 @@ from contextlib import suppress
 
 from tqdm import tqdm
 
-from .plan import how_long, section_names
+from .budget import section_names
+from .plan import how_long
 
 # %% ../../nbs/6_batch/08_progress.ipynb #bf131fa7
 PART = ".running.ipynb"  # name of a notebook that is being executed
