@@ -25,7 +25,8 @@ from embryo.batch.costs.record import write_nodes
 from embryo.book.captions import named
 from embryo.book.contents import floors
 from embryo.book.planned import planned_nodes, planned_page, save_planned
-from embryo.book.site.site import Book, appendices, held_files, put_all, sources
+from embryo.book.site.addresses import Book, appendices, held_files
+from embryo.book.site.site import put_all, sources
 from embryo.book.slider import slider, unclosed
 
 P1_PAGE = "papermill_runs/open/appendix/p1_embryology.html"
