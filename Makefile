@@ -1,4 +1,4 @@
-# make run [PROFILE=micro] [DATA=/path/to/data]   every figure and table of a profile
+# make run [PROFILE=micro] [DATA=/path/to/data] [SEEDS=0,1]   every figure and table of a profile, or some of its seeds
 # make test                                       nbdev_test over the notebooks, then pytest over tests/
 # make lab                                        JupyterLab, opened on the front page, with the project's own kernel
 # make style                                      ruff: mend and check the layout of notebooks, tests and benchmarks
@@ -7,6 +7,7 @@
 PROFILE ?= micro
 DATA ?=
 CORES ?= 0
+SEEDS ?=
 PYTHON ?= python3
 BIN := .venv/bin
 # the root of the repository is the root of what is served: the front page links results and figures, which lie beside nbs/
@@ -15,10 +16,10 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 run: setup
-	$(BIN)/embryo_run --profile $(PROFILE) --data "$(DATA)" --cores $(CORES)
+	$(BIN)/embryo_run --profile $(PROFILE) --data "$(DATA)" --cores $(CORES) --seeds "$(SEEDS)"
 
 plan: setup
-	$(BIN)/embryo_plan --profile $(PROFILE) --data "$(DATA)"
+	$(BIN)/embryo_plan --profile $(PROFILE) --data "$(DATA)" --seeds "$(SEEDS)"
 
 figures: setup
 	$(BIN)/embryo_figures --profile $(PROFILE) --data "$(DATA)"
