@@ -6,7 +6,7 @@
 __all__ = ['NOT_RUN', 'PAIR_TASKS', 'COLOURS', 'MARKS', 'MARKED', 'COLUMNS', 'NO_SHARE', 'QUESTIONS', 'l1_order', 'wrapped',
            'kind_of', 'plot_learned', 'identity', 'of_study', 'table_arms', 'arms', 'plot_twins', 'twins',
            'plot_comparing', 'heads', 'plot_without', 'without', 'plot_chains', 'washed', 'plot_frozen', 'frozen',
-           'table_questions', 'questions', 'said_models', 'said_questions', 'question_rows']
+           'given_english', 'table_questions', 'questions', 'said_models', 'said_questions', 'question_rows']
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #83172441
 import numpy as np
@@ -20,6 +20,7 @@ from ..p1.losses import beside, panels
 from ..p2.gain import differences
 from ..statistics import over_seeds
 from .arms import DESIGN, design, learned, models_scored, of_one_language
+from .english import english_models, table_english
 from .heads import comparing, loss_over_seeds, losses_without
 from .washout import along_chains, around_frozen
 
@@ -324,6 +325,21 @@ def plot_frozen(
 def frozen(rows):
     "Losses around frozen bodies."
     return around_frozen(rows) if rows["l1"].str.endswith("+english").any() else NOT_RUN
+
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #51be69d3
+@figure(
+    "x_transfer_table3",
+    table=table_english,
+    title="What English must be given",
+    text="Models whose last language is English, by what they were given: tokens in all, held-out loss (of windows of"
+    " one length only do losses compare), scores with 95% over seeds and examples. Published: a model of others, as"
+    " many layers and as wide, fine-tuned in the same way.",
+)
+def given_english(rows):
+    "Scores of models of English."
+    data = english_models(rows)
+    data.attrs["rows"] = rows
+    return data
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #cad5f637
 QUESTIONS = {
