@@ -332,8 +332,8 @@ def frozen(rows):
     table=table_english,
     title="What English must be given",
     text="Models whose last language is English, by what they were given: tokens in all, held-out loss (of windows of"
-    " one length only do losses compare), scores with 95% over seeds and examples. Published: a model of others, as"
-    " many layers and as wide, fine-tuned in the same way.",
+    " one length only do losses compare), scores with 95% over seeds and examples. Published: a model of"
+    " others, fine-tuned in the same way.",
 )
 def given_english(rows):
     "Scores of models of English."
