@@ -87,4 +87,5 @@ def table_english(
         out.append(line | {"seeds": str(int(end["seeds"]))})
     levels = trivial_levels(data.attrs["rows"]).set_index("task")["trivial"]
     out.append({"model": NO_MODEL} | {t: f"{levels[t]:.2f}" for t in tasks if t in levels})
-    return pd.DataFrame(out)[[*out[0], *[t for t in tasks if t not in out[0]]]].fillna("–")
+    columns = ["model", "pretrained on", "tokens (M)", "loss (nats)", *tasks, "seeds"]
+    return pd.DataFrame(out, columns=columns).fillna("–")
