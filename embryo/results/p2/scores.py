@@ -61,7 +61,7 @@ def seed_scores(
     "Final development scores in the metric that tables print; MNLI is the mean of matched and mismatched."
     what = f"{what} (template finetune)"
     final = need(rows, what, evaluator="finetune", group="final", family=family, split=["dev", "dev-mm"])
-    final = final[final["metric"] == final["task"].map(MAIN)]
+    final = at_last_step(final[final["metric"] == final["task"].map(MAIN)])
     final = final.assign(stderr=honest_errors(final))
     return final.groupby(["l1", "seed", "task", "metric"], as_index=False).agg(
         value=("value", "mean"), n=("n", "sum"), stderr=("stderr", lambda s: (s**2).sum() ** 0.5 / len(s))

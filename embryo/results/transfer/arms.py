@@ -81,7 +81,7 @@ def twin_scores(
     final = final[final["metric"].isin(order)]
     final = final.assign(stderr=honest_errors(final), rank=final["metric"].map(order), twin=final["split"])
     best = final.groupby("twin")["rank"].transform("min")
-    kept = final[final["rank"] == best]
+    kept = at_last_step(final[final["rank"] == best])
     return kept[["l1", "seed", "task", "twin", "metric", "value", "n", "stderr"]].reset_index(drop=True)
 
 # %% ../../../nbs/5_results/09_transfer/00_arms.ipynb #38598de8

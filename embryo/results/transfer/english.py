@@ -57,7 +57,7 @@ def english_models(
     tuned = rows[(rows["evaluator"] == "finetune") & (rows["l1"].map(ends_on_english) | rows["l1"].map(is_level))]
     out = []
     for family, own in tuned.groupby("family"):
-        scores = seed_scores(at_last_step(own), family, "x_transfer_table3")
+        scores = seed_scores(own, family, "x_transfer_table3")
         losses = english_losses(rows[rows["family"] == family])
         out.append(scores.merge(losses, on=["l1", "seed"], how="left").assign(family=family))
     return pd.concat(out, ignore_index=True) if out else pd.DataFrame()
