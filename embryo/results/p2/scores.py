@@ -21,8 +21,9 @@ def at_last_step(
     rows: pd.DataFrame,  # Rows of one evaluator
 ) -> pd.DataFrame:  # Those of the last step of each L1 and seed
     "Keep where each run ended."
-    last = rows.groupby(["l1", "seed"])["step"].transform("max")
-    return rows[rows["step"] == last]
+    steps = rows["step"].fillna(-1)  # not known: one step
+    last = steps.groupby([rows["l1"], rows["seed"]]).transform("max")
+    return rows[steps == last]
 
 # %% ../../../nbs/5_results/06_p2/00_scores.ipynb #c008
 def _of_metric(rows, metric, **where):
