@@ -268,12 +268,12 @@ BOXES = {
     "pretrain": (
         "1. Pretrain on an L1",
         (("masked-LM head", "trained"), ("body", "trained"), ("word embeddings", "trained")),
-        "ids of the L1, 15% selected",
+        "ids of the L1, some of them selected",
     ),
     "english": (
         "2. Learn English vectors",
         (("masked-LM head", "trained"), ("body", "frozen"), ("word embeddings", "trained")),
-        "English ids, 15% selected",
+        "English ids, some of them selected",
     ),
     "finetune": (
         "Fine-tune on English tasks",

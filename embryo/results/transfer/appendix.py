@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ...pretraining.chains import CHAIN, NEXT
-from ..figures import counted, figure
+from ..figures import figure
 from ..levels import trivial_levels
 from ..nursery.tables import with_interval
 from ..p1.losses import beside, panels
@@ -261,7 +261,7 @@ def plot_without(
     plot=plot_without,
     title="What hangs on them?",
     text="What a score loses when the heads that attend most to equal tokens say only what they say on average (red),"
-    " and when as many of the other heads do (gray, mean over ten sets); mean over seeds, 95%.",
+    " and when as many of the other heads do (gray, mean over their sets, at most ten); mean over seeds, 95%.",
 )
 def without(rows):
     "Losses without heads."
@@ -290,9 +290,9 @@ def plot_chains(
     "x_transfer_fig5",
     plot=plot_chains,
     title="Does English wash it out?",
-    text="Models along chains of languages, fine-tuned at several moments, a line a seed: scores, and attention to"
-    " equal tokens before fine-tuning (the head that has most of it, times chance), over the tokens of the last"
-    " language.",
+    text="Models along chains of languages, fine-tuned at several moments, a line a seed: scores over the tokens of the"
+    " last language (0: where it begins; left of it, the first one). Where heads were measured: attention to equal"
+    " tokens before fine-tuning, of the head that has most of it, as a multiple of chance.",
 )
 def washed(rows):
     "Scores along chains."
@@ -309,6 +309,8 @@ def plot_frozen(
     for y, e in enumerate(data.itertuples()):
         ax.plot([e.low, e.high], [y, y], color="C0", lw=1.5)
         ax.plot(e.value, y, "o", color="C0")
+    ax.axvline(data["plateau"].mean(), color="0.5", ls="--", lw=1, label="word frequencies alone")
+    beside(ax)
     names = [f"{e.l1} (n={e.seeds})" for e in data.itertuples()]
     ax.set(yticks=range(len(data)), yticklabels=names, ylim=(len(data) - 0.5, -0.5))
     ax.set(xlabel="held-out loss of English (nats, 95% over seeds)")
@@ -320,7 +322,8 @@ def plot_frozen(
     plot=plot_frozen,
     title="English around a frozen body",
     text="Held-out masked-LM loss of English after its word embeddings and head were learned around a body that another"
-    " language had trained and that stood still (P2, section 4.4); none: an untrained body.",
+    " language had trained and that stood still (P2, section 4.4); none: an untrained body. What lies to the"
+    " right of the dashed line has not learned more than how frequent words are.",
 )
 def frozen(rows):
     "Losses around frozen bodies."
@@ -344,11 +347,13 @@ def given_english(rows):
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #cad5f637
 QUESTIONS = {
     ("nesting-zipf", "none"): "equal partners in trees",
-    ("nesting-zipf", "nesting-other"): "trees: the same id, or another one",
-    ("nesting-zipf", "nesting-noisy"): "trees: always the same id, or in half of the pairs",
+    ("nesting-noisy", "nesting-other"): "trees in closed lines: the same id in half of the pairs, or never",
+    ("nesting-zipf", "nesting-other"): "trees: the same id, or another one (and closed lines)",
+    ("nesting-zipf", "nesting-noisy"): "trees: always the same id, or in half of the pairs (and closed lines)",
     ("nesting-other", "none"): "trees without equal ids",
     ("nesting-zipf", "flat"): "equal partners: in trees, or anywhere",
     ("nesting-zipf", "copy"): "equal partners: in trees, or at a fixed distance",
+    ("flat", "flat-other"): "partners anywhere: the same id, or another one",
     ("copy", "none"): "equal partners at a fixed distance",
     ("flat", "none"): "equal partners anywhere",
     ("pairs", "none"): "equal partners anywhere, each id twice",
@@ -396,8 +401,9 @@ def said_models(
 ) -> str:
     "How much was run."
     known = learned(rows)
-    seeds = known["seed"].nunique()
-    return f"{len(known)} models of {known['l1'].nunique()} L1s, {counted(seeds, 'seed')}"
+    per_name = known.groupby("l1")["seed"].nunique()
+    seeds = " to ".join(map(str, sorted({per_name.min(), per_name.max()})))
+    return f"{len(known)} models under {len(per_name)} names (L1s, transplants, chains), {seeds} seeds of each"
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #98e57ba3
 def said_questions(

@@ -53,11 +53,14 @@ def along_chains(
 def around_frozen(
     rows: pd.DataFrame,  # All rows
     family: str = "roberta",  # Which models
-) -> pd.DataFrame:  # One line a body: l1, value (nats, mean over seeds), sd, low, high, seeds, n; the lowest first
+    # One line a body, the lowest first: l1, value (nats, mean over seeds), sd, low, high, seeds, n; plateau (nats; NaN
+    # where rows lack it)
+) -> pd.DataFrame:
     "Loss of English whose embeddings and head were learned around a body that stood still."
     stages = rows[rows["l1"].str.endswith(ARM + STAGE) & ~rows["l1"].str.contains(CHAIN, regex=False)]
     losses = need(stages, "x_transfer (L1s with +english)", evaluator="pretrain", metric="loss", split="heldout")
     losses = losses[(losses["family"] == family) & (losses["group"] == "")]
     ends = at_last_step(losses)
     ends = ends.assign(l1=ends["l1"].str.removesuffix(ARM + STAGE))
-    return over_seeds(ends, by=("l1",)).sort_values("value", ignore_index=True)
+    plateau = stages[(stages["metric"] == "plateau") & (stages["family"] == family)]["value"].mean()
+    return over_seeds(ends, by=("l1",)).sort_values("value", ignore_index=True).assign(plateau=plateau)
