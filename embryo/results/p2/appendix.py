@@ -63,8 +63,8 @@ figure(
     "p2_fig2",
     plot=plot_arcs,
     title="Figure 2 - the grammar at work",
-    text="P2, figure 2: a sample of nesting-uniform with the paper's 29,995 ids (stack grammar, probability of an opener"
-    " 0.4) and its partners; a token without an arc has its partner outside the piece.",
+    text="P2, figure 2: a sample of nesting-uniform with the paper's 29,995 ids (stack grammar, probability of an"
+    " opener 0.4) and its partners; a token without an arc has its partner outside the piece.",
 )
 def example_of_grammar(rows):
     "A line of nested brackets; the rows are not read."
