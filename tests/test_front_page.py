@@ -75,6 +75,6 @@ def test_answer_on_transfer_is_that_of_the_rows():
     said = ["none", "nesting-zipf", "nesting-other", "nesting-noisy", "copy", "nesting-50", "nesting-50+substitute"]
     said += [f"nesting-zipf+{part}" for part in ("body-only", "embeddings-only", "english")]
     said += [f"nesting-zipf:2M,english:4M {step}" for step in (1953, 3953)]
-    counts = {3: "three seeds", 5: "five seeds"}
+    counts = {3: "three seeds", 4: "four seeds", 5: "five seeds"}
     for l1 in said:
         assert f"{means.loc[l1, 'mean']:.2f}" in text and counts[means.loc[l1, "size"]] in text, (l1, means.loc[l1])
