@@ -78,3 +78,7 @@ def test_answer_on_transfer_is_that_of_the_rows():
     counts = {3: "three seeds", 4: "four seeds", 5: "five seeds"}
     for l1 in said:
         assert f"{means.loc[l1, 'mean']:.2f}" in text and counts[means.loc[l1, "size"]] in text, (l1, means.loc[l1])
+    tuned = rows[(rows["evaluator"] == "finetune") & (rows["group"] == "final") & (rows["task"] == "STS-B")]
+    tuned = tuned[(tuned["metric"] == "spearman") & (tuned["split"] == "dev")].set_index("l1")["value"]
+    for l1 in ("english:16M~w128", "english:16M~nsp~w64", "published BERT-tiny, tuned to retrieve"):
+        assert f"{tuned.loc[l1]:.2f}" in text, l1
