@@ -68,7 +68,17 @@ def _beside_printed(
 # %% ../../../nbs/5_results/06_p2/01_losses.ipynb #38e715f3
 # columns of `loss_data` behind `l1`; losses in nats
 LOSSES = ["tokens_m", "seeds", "train", "train_sd", "heldout", "sd", "low", "high", "floor", "kind", "excess"]
-LOSSES += ["plateau", "entropy", "vocabulary", "state", "paper_train", "paper_heldout", "paper_vocabulary"]
+LOSSES += [
+    "plateau",
+    "below_plateau",
+    "entropy",
+    "vocabulary",
+    "passes",
+    "state",
+    "paper_train",
+    "paper_heldout",
+    "paper_vocabulary",
+]
 LOSSES += ["train_difference", "difference"]
 
 
@@ -76,14 +86,18 @@ def loss_data(
     rows: pd.DataFrame,  # All rows
     family: str = "roberta",  # Which models
     # One line an L1, printed ones that were not run among them, with `LOSSES`: losses with sd and interval, floor,
-    # kind, excess (held-out - floor), plateau, entropy, vocabulary (ids that occur), state; paper_*, differences
+    # kind, excess (held-out - floor), plateau, below_plateau (plateau - held-out), entropy, vocabulary (ids that
+    # occur), passes (over the training ids), state; paper_*, differences
 ) -> pd.DataFrame:
     "The numbers of P2's table 3, nats."
     d = _last_losses(_pretraining(rows, family, "p2_table3"))
     d = d.merge(started_from(rows, family).drop(columns=["loss", "loss_sd"]), on="l1", how="left")
     d["excess"] = d["heldout"] - d["floor"]
-    counted = rows[(rows["evaluator"] == "corpus") & (rows["metric"] == "vocabulary")]
-    d["vocabulary"] = d["l1"].map(counted.groupby("l1")["value"].mean())
+    d["below_plateau"] = d["plateau"] - d["heldout"]
+    counted = rows[rows["evaluator"] == "corpus"].groupby(["metric", "l1"])["value"].mean()
+    count_of = lambda metric: [counted.get((metric, l1), np.nan) for l1 in d["l1"]]
+    d["vocabulary"] = count_of("vocabulary")
+    d["passes"] = 1e6 * d["tokens_m"] / count_of("n_tokens")
     d = _beside_printed(d).set_index("l1")
     return d.loc[p2_order(d.index), LOSSES].reset_index()
 
@@ -106,9 +120,11 @@ def _losses_line(r) -> dict:  # Column -> text
         "floor": number(r.floor) + KINDS.get(r.kind, ""),
         "above floor": number(r.excess),
         "plateau": number(r.plateau),
+        "below plateau": number(r.below_plateau),
         "entropy": number(r.entropy),
         "ids that occur": f"{number(r.vocabulary, '{:,.0f}')} ({number(r.paper_vocabulary, '{:,.0f}')})",
         "tokens (M)": number(r.tokens_m, "{:,.1f}"),
+        "passes": number(r.passes, "{:.2g}"),
         "state": number(r.state, "{}"),
     }
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NOT_RUN', 'PAIR_TASKS', 'COLOURS', 'MARKS', 'MARKED', 'COLUMNS', 'NO_SHARE', 'QUESTIONS', 'l1_order', 'wrapped',
-           'kind_of', 'plot_learned', 'identity', 'of_study', 'table_arms', 'arms', 'plot_twins', 'twins',
+           'kind_of', 'plot_learned', 'identity', 'of_study', 'table_arms', 'arms', 'coin', 'plot_twins', 'twins',
            'plot_comparing', 'heads', 'plot_without', 'without', 'plot_chains', 'washed', 'plot_frozen', 'frozen',
            'given_english', 'table_questions', 'questions', 'said_models', 'said_questions', 'question_rows']
 
@@ -12,6 +12,7 @@ __all__ = ['NOT_RUN', 'PAIR_TASKS', 'COLOURS', 'MARKS', 'MARKED', 'COLUMNS', 'NO
 import numpy as np
 import pandas as pd
 
+from ...evaluation.tasks.tasks import TASKS
 from ...pretraining.chains import CHAIN, NEXT
 from ..figures import figure
 from ..levels import trivial_levels
@@ -19,6 +20,7 @@ from ..nursery.tables import with_interval
 from ..p1.losses import beside, panels
 from ..p2.gain import differences
 from ..statistics import over_seeds
+from . import emergence  # noqa: F401 - whose figure is declared by that
 from .arms import DESIGN, design, learned, models_scored, of_one_language
 from .english import english_models, table_english
 from .heads import comparing, loss_over_seeds, losses_without
@@ -159,6 +161,16 @@ def arms(rows):
     "`models_scored` of the L1s of the study, and of English."
     return of_study(models_scored(rows))
 
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #coin0001
+def coin(
+    task: str,  # Of GLUE
+    metric: str,
+) -> float:  # NaN for F1, which hangs on how often a coin says yes
+    "What answers without knowledge score on average."
+    labels = len(TASKS[task].labels)
+    by_metric = {"accuracy": 1 / max(labels, 1), "joint": 0.25 if labels else 0.5, "matthews": 0.0, "spearman": 0.0}
+    return by_metric.get(metric, np.nan)
+
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #381e9b99
 def plot_twins(
     data: pd.DataFrame,  # l1, task, twin, metric, value, low, high
@@ -176,9 +188,10 @@ def plot_twins(
                     e = d.loc[l1]
                     ax.plot([e["low"], e["high"]], [y + shift] * 2, color=colour, lw=1.5)
                     ax.plot(e["value"], y + shift, "o", color=colour, ms=4)
-            name = f"{which or task}, {d['metric'].iloc[0]}"
-            ax.plot([], [], "o-", color=colour, label=name)
-        ax.set(yticks=range(len(l1s)), yticklabels=l1s, ylim=(len(l1s) - 0.5, -0.5), xlabel="score")
+            metric = d["metric"].iloc[0]
+            ax.axvline(coin(task, metric), color=colour, ls=":", lw=1)
+            ax.plot([], [], "o-", color=colour, label=f"{which or task}, {metric} (n={d['n'].max():,.0f})")
+        ax.set(yticks=range(len(l1s)), yticklabels=l1s, ylim=(len(l1s) - 0.5, -0.5), xlabel="score, each in its metric")
         ax.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1))
     return fig
 
