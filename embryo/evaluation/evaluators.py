@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['READS', 'EVALUATORS', 'Evaluator', 'evaluator', 'declared_as', 'first_line', 'Checkpoint', 'load_checkpoint', 'Asked',
            'split_name', 'run_reconstruct', 'run_mask_predict', 'run_second_treebank', 'run_surprisals', 'run_alike',
-           'run_probe', 'run_attention', 'common_objects', 'told_facts', 'run_knowledge', 'run_minimal_pairs',
-           'run_syntaxgym']
+           'run_probe', 'run_attention', 'run_equality', 'common_objects', 'told_facts', 'run_knowledge',
+           'run_minimal_pairs', 'run_syntaxgym']
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c003
 import inspect
@@ -262,6 +262,30 @@ def run_attention(
     if asked.out:
         write_maps(Path(asked.out) / "maps.npz", {checkpoint.step: maps})
     return near_rows(near, maps.shape[-1]).assign(split=asked.split)
+
+# %% ../../nbs/4_evaluation/11_evaluators.ipynb #eqev0001
+@evaluator("equality", reads=(), tokens=16_000, speaks=False)
+def run_equality(
+    checkpoint: Checkpoint,  # Its model is asked
+    asked: Asked,  # corpora; options: l1 (whose lines: english), most (lines: 500), length (positions: 32)
+):  # Rows of evaluator equality, task mlm, split: the L1
+    "Attention: how much do heads look at equal tokens, in lines of an L1?"
+    import numpy as np
+
+    from embryo.corpora.tokens import open_ids
+    from embryo.evaluation.heads.equality import equal_shares, equality_rows
+    from embryo.pretraining.batches import examples, n_examples
+
+    settings = dict(l1="english", most=500, length=32) | asked.settings("equality")
+    folder = Path(asked.corpora) / settings["l1"] / "heldout"
+    if not asked.corpora or not folder.is_dir():
+        raise EmbryoError(f"equality: no held-out lines of {settings['l1']} in {asked.corpora or 'corpora'!r}")
+    ids = open_ids(folder)
+    which = np.arange(min(settings["most"], n_examples(ids, settings["length"])))
+    tokenizer = checkpoint.tokenizer
+    lines = [line[line != tokenizer.pad_token_id] for line in examples(ids, which, settings["length"])]
+    shares = equal_shares(checkpoint.model, lines, tokenizer.all_special_ids)
+    return equality_rows(shares, task="mlm", split=settings["l1"])
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c024
 def common_objects(

@@ -9,7 +9,6 @@ __all__ = ['read_seeds', 'result_of_seeds', 'part_of']
 from dataclasses import replace
 
 from .results import as_list
-from .scores import ALIKE
 from .study import Study
 from ...ground.errors import EmbryoError
 
@@ -30,12 +29,7 @@ def result_of_seeds(
 ) -> dict:  # The same with these seeds; None: it asks for none of them
     "A part of a result."
     kept = [seed for seed in as_list(spec.get("seed", 0)) if seed in seeds]
-    if not kept:
-        return None
-    part = spec | dict(seed=kept)
-    if len(kept) == 1 and "evaluators" in part:
-        part["evaluators"] = [e for e in part["evaluators"] if e != ALIKE]
-    return part
+    return spec | dict(seed=kept) if kept else None
 
 # %% ../../../nbs/6_batch/02_graph/04_parts.ipynb #b3b25d61
 def part_of(
@@ -47,7 +41,8 @@ def part_of(
         return study
     results = study.profile.get("results", {})
     measuring = {name: spec for name, spec in results.items() if spec.get("template") != "appendix"}
-    known = {seed for spec in measuring.values() for seed in as_list(spec.get("seed", 0))}
+    every = {name: as_list(spec.get("seed", 0)) for name, spec in measuring.items()}
+    known = {seed for seeds_of in every.values() for seed in seeds_of}
     if gone := sorted(set(seeds) - known):
         has = ", ".join(map(str, sorted(known)))
         raise EmbryoError(f"{study.where('results')}: no result asks for seed {gone[0]}; expected some of {has}")
@@ -57,4 +52,4 @@ def part_of(
         if name not in measuring:
             needs = [r for r in spec.get("needs", measuring) if r in parts]
             parts[name] = spec | dict(needs=needs)
-    return replace(study, profile=study.profile | dict(results=parts), part=True)
+    return replace(study, profile=study.profile | dict(results=parts), part=every)

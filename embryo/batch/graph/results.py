@@ -10,7 +10,7 @@ __all__ = ['KEYS', 'as_list', 'asked_l1s', 'models', 'pick_steps', 'checkpoint_n
 # %% ../../../nbs/6_batch/02_graph/03_results.ipynb #c002
 from pathlib import Path
 
-from .scores import checkpoint_params, examine_node, finetune_node, seeds_behind
+from .scores import checkpoint_params, examine_node, finetune_node, seeds_before
 from .series import saved_steps, series_nodes, world_nodes
 from .study import Study, draft, file_of, own_functions
 from ..nodes import Node
@@ -84,8 +84,8 @@ def checkpoint_nodes(
     else:
         first = series_nodes(study, family, l1, seed)
         saved, has = saved_steps(study, family, l1), "its saving plan makes"
-    behind = seeds_behind(study, result, spec, seed) if examined else []
-    others = [series_nodes(study, family, l1, other) for other in behind]
+    before = seeds_before(study, result, spec, seed) if examined else []
+    others = [series_nodes(study, family, l1, other) for other in before]
     nodes = [n for made in (first, *others) for n in made]
     for step in pick_steps(spec.get("step", "all" if examined else "last"), saved, f"{family}-{l1}", has):
         which = checkpoint_params(study, family, l1, seed, step)

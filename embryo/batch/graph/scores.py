@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ALIKE', 'checkpoint_params', 'asked_evaluators', 'check_examine', 'evaluation_data', 'evaluation_files',
-           'suite_folders', 'compared_series', 'alike_options', 'read_besides', 'seeds_behind', 'counted_text',
+           'suite_folders', 'compared_series', 'alike_options', 'read_besides', 'seeds_before', 'counted_text',
            'examine_node', 'check_intermediate', 'check_ablate', 'finetune_settings', 'task_files', 'finetune_node']
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #c002
@@ -127,12 +127,12 @@ def alike_options(
     spec: dict,  # That section
     which: dict,  # From `checkpoint_params`
     names: list,  # Of evaluators; `alike` is taken out where there is nothing to compare with
-) -> dict:  # The section [examine], with the folders of the seeds behind this one
+) -> dict:  # The section [examine], with the folders of the seeds before this one
     "Settings of examination, the series to compare with among them."
     e = dict(study.profile.get("examine", {}))
-    behind = seeds_behind(study, result, spec, which["seed"])
-    if behind:
-        folders = [study.runs / "series" / "{family}-{l1}-s{0}".format(seed, **which) for seed in behind]
+    before = seeds_before(study, result, spec, which["seed"])
+    if before:
+        folders = [study.runs / "series" / "{family}-{l1}-s{0}".format(seed, **which) for seed in before]
         e[ALIKE] = dict(e.get(ALIKE, {}), others=folders)
     elif ALIKE in names and not e.get(ALIKE, {}).get("others"):
         names.remove(ALIKE)
@@ -158,23 +158,23 @@ def read_besides(
 ALIKE = "alike"  # the evaluator that compares
 
 
-def seeds_behind(
+def seeds_before(
     study: Study,  # What is studied
     result: str,  # A section of [results], for messages
     spec: dict,  # That section; of it, evaluators and seed
     seed: int,  # Of the checkpoint that is asked
 ) -> list:  # Seeds that it is held against; none where it is not asked to be, or where the profile names the others
-    "The seeds of a result behind this one."
+    "The seeds of a result before this one."
     if ALIKE not in spec.get("evaluators", []) or study.profile.get("examine", {}).get(ALIKE, {}).get("others"):
         return []
-    seeds = spec.get("seed", [0])
+    seeds = study.part.get(result) or spec.get("seed", [0])
     seeds = seeds if isinstance(seeds, list) else [seeds]
     if len(seeds) < 2:
         raise EmbryoError(
             f"{study.where(f'results.{result}')}: evaluator alike compares seeds, and seed has one; give two, or"
             " others = [folders of series] in [examine.alike]"
         )
-    return seeds[seeds.index(seed) + 1 :]
+    return seeds[: seeds.index(seed)]
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #3bf253b7
 def counted_text(

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..nodes import SERIES, Node
@@ -120,7 +120,8 @@ class Study:
     data: Path  # Data folder: the reader's, or the one that the first node writes
     micro: bool  # The data are those of the micro world
     dry: bool  # There are no data: only costs are wanted
-    part: bool = False  # Some of the seeds of a study, whose other rows are kept
+    # Result -> all its seeds, where only some of them are run and rows of the others are kept; empty: the whole study
+    part: dict = field(default_factory=dict)
 
     @property
     def name(self):

@@ -6,13 +6,14 @@
 __all__ = ['FEWEST', 'MODEL', 'READINGS', 'checkpointed', 'head_shares', 'emerging', 'plot_emerging', 'emergence']
 
 # %% ../../../nbs/5_results/09_transfer/02_emergence.ipynb #emrg0002
+import numpy as np
 import pandas as pd
 
 from ...pretraining.chains import NEXT
 from ..curves import need
 from ..figures import figure
 from ..levels import MAIN
-from ..p1.losses import beside, panels
+from ..p1.losses import panels
 
 # %% ../../../nbs/5_results/09_transfer/02_emergence.ipynb #emrg0006
 FEWEST = 3  # checkpoints (ours)
@@ -34,21 +35,24 @@ MODEL = ["l1", "seed", "step"]
 
 def head_shares(
     rows: pd.DataFrame,  # Of `checkpointed`
-) -> pd.DataFrame:  # One line a model, step, moment and head: l1, seed, step, what (before, after), layer, head, value
+) -> (
+    pd.DataFrame
+):  # One line a model, step, moment and head: l1, seed, step, what (own, before, after), layer, head, value
     "Attention to equal tokens, as a multiple of chance."
     keys = [*MODEL, "task", "split"]
     equality = rows[rows["evaluator"] == "equality"]
     chance = equality[equality["metric"] == "floor"].set_index(keys)["value"].rename("chance")
     heads = equality[equality["metric"] == "equal"].join(chance, on=keys)
     heads = heads.assign(value=heads["value"] / heads["chance"], head=heads["group"])
-    heads["what"] = heads["split"].map(lambda split: "before" if split == "before" else "after")
+    heads["what"] = np.where(heads["split"] == "before", "before", "after")
+    heads.loc[heads["task"] == "mlm", "what"] = "own"
     return heads[[*MODEL, "what", "layer", "head", "value"]]
 
 # %% ../../../nbs/5_results/09_transfer/02_emergence.ipynb #emrg0011
 def emerging(
     rows: pd.DataFrame,  # All rows
     family: str = "roberta",  # Which models
-    # One line a model, moment and reading: l1, seed, step, tokens, what (loss, before, after, score), layer, head,
+    # One line a model, moment and reading: l1, seed, step, tokens, what (loss, own, before, after, score), layer, head,
     # value (nats, a multiple of chance, Spearman ...), plateau (nats)
 ) -> pd.DataFrame:
     "What changes with what, over the tokens of the first language."
@@ -67,6 +71,7 @@ def emerging(
 # %% ../../../nbs/5_results/09_transfer/02_emergence.ipynb #emrg0014
 READINGS = {
     "loss": "held-out loss (nats)",
+    "own": "attention to equal tokens\nin lines of the L1 (times chance)",
     "before": "attention to equal tokens\nbefore fine-tuning (times chance)",
     "after": "attention to equal tokens\nafter fine-tuning (times chance)",
     "score": "STS-B (Spearman)",
@@ -75,13 +80,14 @@ READINGS = {
 
 def plot_emerging(
     data: pd.DataFrame,  # From `emerging`
-):  # matplotlib figure, a line of four panels an L1
+):  # matplotlib figure, a line of panels an L1
     "Loss, heads and scores over tokens."
     l1s = list(dict.fromkeys(data["l1"]))
-    fig, axes = panels(len(l1s), 4, 13.5, 3.0 * len(l1s), layout="constrained")
+    read = {what: label for what, label in READINGS.items() if (data["what"] == what).any()}
+    fig, axes = panels(len(l1s), len(read), 3.0 * len(read) + 1, 3.0 * len(l1s), layout="constrained")
     for line, l1 in zip(axes, l1s):
         own = data[data["l1"] == l1]
-        for ax, (what, label) in zip(line, READINGS.items()):
+        for ax, (what, label) in zip(line, read.items()):
             for (_, layer, _), d in own[own["what"] == what].groupby(["seed", "layer", "head"], dropna=False):
                 colour = "black" if pd.isna(layer) else f"C{int(layer) - 1}"
                 name = None if pd.isna(layer) else f"layer {int(layer)}"
@@ -92,9 +98,9 @@ def plot_emerging(
             ax.set_ylim(bottom=min(0, own.loc[own["what"] == what, "value"].min()))
         line[0].axhline(own["plateau"].iloc[0], color="0.5", ls="--", lw=1, label="plateau")
         line[0].legend(frameon=False, fontsize=7)
-        for ax in line[1:3]:
+        for ax in line[1:-1]:
             ax.axhline(1, color="black", lw=0.8, ls=":")
-    beside(axes[0, 2])
+    axes[0, 1].legend(frameon=False, fontsize=7)
     return fig
 
 # %% ../../../nbs/5_results/09_transfer/02_emergence.ipynb #emrg0016
@@ -103,8 +109,9 @@ def plot_emerging(
     plot=plot_emerging,
     title="When do heads begin to compare?",
     text="One L1, checkpoint by checkpoint, a line a seed (loss, score) or a head of a seed (attention; colour: layer):"
-    " its held-out loss, dashed: the plateau; attention to equal tokens of the other sentence, on English pairs,"
-    " as the L1 left the body and after fine-tuning on STS-B, dotted: chance; and the score.",
+    " its held-out loss, dashed: the plateau; attention to equal tokens in lines of the L1, where asked, and to those"
+    " of the other sentence on English pairs, as the L1 left the body and after fine-tuning on STS-B, dotted: chance;"
+    " and the score.",
 )
 def emergence(rows):
     "Checkpoints of one language."

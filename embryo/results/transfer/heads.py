@@ -23,7 +23,8 @@ def comparing(
     # of the head that compares most), equal (its share), chance, times (the ratio)
 ) -> pd.DataFrame:
     "How much the head that compares most compares."
-    r = need(rows, "x_transfer (ablate in a result)", evaluator="equality", family=family)
+    tuned = rows[rows["task"] != "mlm"]  # lines of an L1 are asked without a task
+    r = need(tuned, "x_transfer (ablate in a result)", evaluator="equality", family=family)
     keys = ["l1", "seed", "step", "task", "split"]
     heads = r[r["metric"] == "equal"].sort_values("value").groupby(keys).tail(1).set_index(keys)
     chance = r[r["metric"] == "floor"].set_index(keys)["value"]
