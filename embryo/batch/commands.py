@@ -129,15 +129,14 @@ def embryo_run(
     asked = asked_cluster(profile, cluster, jobs=jobs, partition=partition, account=account, gpus=gpus)
     for again in (False, True):
         plan = Plan(profile, data, on=planned_for(asked), seeds=read_seeds(seeds))
-        if again and not plan.todo():
+        if plan.todo() or not again:
+            print(str(plan).splitlines()[-1], flush=True)
+        if not plan.todo():
             break
-        print(str(plan).splitlines()[-1], flush=True)
         began = time.time()
-        code = 0
-        if plan.todo():
-            code = run_plan(plan, cores, options=shlex.split(options), cluster=asked)
-            for line in comparison(measured(plan.nodes.values())):
-                print(line, flush=True)
+        code = run_plan(plan, cores, options=shlex.split(options), cluster=asked)
+        for line in comparison(measured(plan.nodes.values())):
+            print(line, flush=True)
         if code:
             write_record(plan)
             leave_unfinished(plan, code, unfinished_jobs(plan, began) if asked else [])
