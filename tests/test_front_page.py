@@ -62,6 +62,7 @@ def test_ledger_of_the_front_page_is_that_of_the_rows():
 def test_answer_on_transfer_is_that_of_the_rows():
     "The numbers of the paragraph on what transfers are means over the seeds that the rows have."
     import embryo
+    from embryo.results.transfer.heads import loss_over_seeds, losses_without
 
     text = (ROOT / "README.md").read_text().split("**What transfers, in one paragraph.**")[1].split("\n")[0]
     rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
@@ -78,6 +79,14 @@ def test_answer_on_transfer_is_that_of_the_rows():
     counts = {3: "three seeds", 4: "four seeds", 5: "five seeds"}
     for l1 in said:
         assert f"{means.loc[l1, 'mean']:.2f}" in text and counts[means.loc[l1, "size"]] in text, (l1, means.loc[l1])
+    chains = means.loc[["english:4M,nesting-zipf:2M 5859", "nesting-zipf:3M~h8"], "mean"]
+    assert all(f"{value:.2f}" in text for value in chains)
+    lost = loss_over_seeds(losses_without(rows).query("l1 == 'nesting-zipf:3M~h8' and task == 'STS-B' and heads == 4"))
+    lost = lost.set_index("which")
+    for which in ("equal", "other"):
+        assert f"{means.loc['nesting-zipf:3M~h8', 'mean'] - lost.loc[which, 'value']:.2f}" in text, which
+    e = lost.loc["difference"]
+    assert f"{e['value']:.2f}, {e['low']:.2f} to {e['high']:.2f}" in text
     tuned = rows[(rows["evaluator"] == "finetune") & (rows["group"] == "final") & (rows["task"] == "STS-B")]
     tuned = tuned[(tuned["metric"] == "spearman") & (tuned["split"] == "dev")].set_index("l1")["value"]
     for l1 in ("english:16M~w128", "english:16M~nsp~w64", "published BERT-tiny, tuned to retrieve"):

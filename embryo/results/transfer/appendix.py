@@ -378,6 +378,7 @@ QUESTIONS = {
     ("nesting-other:3M~equal", "none"): "trees without equal ids, helped to compare at the start",
     ("flat-other", "none"): "partners anywhere without equal ids",
     ("zipf", "none"): "frequencies alone",
+    ("bigram", "none"): "what follows what, without partners",
     ("english", "none"): "English",
     ("english", "nesting-zipf"): "English, or equal partners in trees",
 }

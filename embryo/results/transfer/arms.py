@@ -26,6 +26,7 @@ DESIGN = {  # L1 -> (what a partner is, how it is found)
     "pairs": ("equal", "search"),
     "flat-other": ("another id", "search"),
     "zipf": ("none", "none"),
+    "bigram": ("none", "none"),
     "uniform": ("none", "none"),
     "none": ("none", "none"),
 }
