@@ -201,7 +201,8 @@ def plot_twins(
     plot=plot_twins,
     title="Tasks that overlap cannot solve",
     text="Scores of a task (blue) and of its twin, in which the words say nothing about the labels or mislead (red), by"
-    " the same fine-tuned models; 95% over seeds and examples.",
+    " the same fine-tuned models; 95% over seeds and examples."
+    " Dotted, in the same colours: a coin; F1 has no such level.",
 )
 def twins(rows):
     "Scores of tasks that have twins, and of these."
@@ -251,7 +252,7 @@ def plot_without(
     data: pd.DataFrame,  # From `loss_over_seeds`
 ):  # matplotlib figure, one panel a task and number of heads
     "What scores lose without heads."
-    parts = list(data.groupby(["task", "split", "metric", "heads"], sort=False))
+    parts = list(data.groupby(["task", "split", "metric", "heads"]))
     l1s = l1_order(data["l1"])
     fig, axes = wrapped(len(parts), 3.1, 1.2 + 0.3 * len(l1s), sharey=True)
     for ax, ((task, split, metric, k), own) in zip(axes.flat, parts):
