@@ -245,7 +245,10 @@ def plot_comparing(
 def heads(rows):
     "Attention to equal tokens."
     rows = of_one_language(rows)
-    return comparing(rows) if _measured(rows, "equality") else NOT_RUN
+    if not _measured(rows, "equality"):
+        return NOT_RUN
+    found = comparing(rows)
+    return found[found["step"] == found.groupby(["l1", "seed"])["step"].transform("max")]
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #ceb32e44
 def plot_without(
@@ -263,6 +266,9 @@ def plot_without(
                 ax.plot([e.low, e.high], [y, y], color=colour, lw=1.5)
                 ax.plot(e.value, y, "o", color=colour, ms=4, label=None if i else label)
         ax.axvline(0, color="black", lw=0.8)
+        low, high = ax.get_xlim()
+        ax.set_xlim(max(low, -1), min(high, 1))  # no score can lose more
+        ax.locator_params(axis="x", nbins=4)
         name = task if split == "dev" else split
         ax.set(title=f"{name}, {k} off", xlabel=f"{metric} lost")
         ax.set(yticks=range(len(l1s)), yticklabels=l1s, ylim=(len(l1s) - 0.5, -0.5))
@@ -294,7 +300,11 @@ def plot_chains(
         for (l1, _), d in own.groupby(["l1", "seed"]):
             label = l1 if l1 not in ax.get_legend_handles_labels()[1] else None
             ax.plot(d["tokens"] / 1e6, d["value"], "o-", ms=4, lw=1, color=f"C{chains.index(l1)}", label=label)
-        ax.set(title=f"{task}, {metric}", xlabel="last language\n(million tokens)")
+        attention = metric == "times chance"
+        name = "attention to equal tokens,\ntimes chance" if attention else f"{task}, {metric}"
+        ax.set(title=name, xlabel="last language\n(million tokens)")
+        if attention:
+            ax.axhline(1, color="black", lw=0.8, ls=":")
         ax.set_ylim(min(0, own["value"].min()), 1.08 * own["value"].max())
     beside(axes[0, -1])
     return fig

@@ -122,8 +122,8 @@ def said_emergence(
 READINGS = {
     "loss": "held-out loss (nats)",
     "own": "attention to equal tokens\nin lines of the L1 (times chance)",
-    "before": "attention to equal tokens\nbefore fine-tuning (times chance)",
-    "after": "attention to equal tokens\nafter fine-tuning (times chance)",
+    "before": "equal tokens on English pairs,\nbefore fine-tuning (times chance)",
+    "after": "equal tokens on English pairs,\nafter fine-tuning (times chance)",
     "score": "STS-B (Spearman)",
 }
 
