@@ -39,7 +39,8 @@ def losses_without(
     rows: pd.DataFrame,  # All rows
     family: str = "roberta",  # Which models
     # One line a model, score and number of heads: l1, seed, task, split, metric, heads, whole (score of the whole
-    # model), equal (what is lost without the heads that compare), other (without as many others)
+    # model), equal (what is lost without the heads that compare), other (without as many others), layer (without as
+    # many others of the same layers; NaN where there were none)
 ) -> pd.DataFrame:
     "What each model loses without some of its heads."
     r = at_last_step(need(rows, "x_transfer (ablate in a result)", evaluator="ablation", family=family))
@@ -56,7 +57,9 @@ def losses_without(
         values = d.set_index("group")["value"]
         for k in sorted({int(g.split("-")[1]) for g in values.index if g.startswith("equal-")}):
             others = values[[g for g in values.index if g.startswith(f"other-{k}-")]]
+            layer = values[[g for g in values.index if g.startswith(f"layer-{k}-")]]
             lost = dict(equal=values["all"] - values[f"equal-{k}"], other=values["all"] - others.mean())
+            lost["layer"] = values["all"] - layer.mean()
             out.append(dict(zip(keys, key), heads=k, whole=values["all"], **lost))
     return pd.DataFrame(out)
 
@@ -64,14 +67,18 @@ def losses_without(
 def loss_over_seeds(
     lost: pd.DataFrame,  # From `losses_without`
     # One line an L1, score, number of heads and kind of heads: l1, task, split, metric, heads, which (equal, other,
-    # or difference: equal - other), value (mean over seeds), low, high (95%, Student), seeds
+    # layer; difference: equal - other; within layer: equal - layer), value (mean over seeds), low, high (95%,
+    # Student), seeds
 ) -> pd.DataFrame:
     "What is lost on average, and how much more without the heads that compare."
     out = []
     for key, d in lost.groupby(["l1", "task", "split", "metric", "heads"]):
-        about = dict(zip(("l1", "task", "split", "metric", "heads"), key), seeds=len(d))
-        for which, values in (("equal", d["equal"]), ("other", d["other"]), ("difference", d["equal"] - d["other"])):
-            mean, _, half = mean_interval(values, np.zeros(len(d)))
-            half = half if len(d) > 1 else np.nan
-            out.append(dict(about, which=which, value=mean, low=mean - half, high=mean + half))
+        about = dict(zip(("l1", "task", "split", "metric", "heads"), key))
+        beside = {"difference": d["equal"] - d["other"], "within layer": d["equal"] - d["layer"]}
+        for which, values in {**d[["equal", "other", "layer"]], **beside}.items():
+            values = values.dropna()
+            if len(values):
+                mean, _, half = mean_interval(values, np.zeros(len(values)))
+                half = half if len(values) > 1 else np.nan
+                out.append(dict(about, which=which, value=mean, low=mean - half, high=mean + half, seeds=len(values)))
     return pd.DataFrame(out)
