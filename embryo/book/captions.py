@@ -142,7 +142,9 @@ def made_in(
     modules: dict,  # Module below embryo -> its notebook, from the root of the repository
 ) -> str:  # "" where nothing in the library is called so
     "The notebook of the library that declares a figure."
-    fig = all_figures().get(DRAWN_AS.get(name, name))
+    known = all_figures()
+    # x_treebanks_albert is x_treebanks of one family
+    fig = known.get(DRAWN_AS.get(name, name)) or known.get(name.rpartition("_")[0])
     if fig is None:
         return ""
     for f in (fig.plot, fig.table, fig.data):
