@@ -189,6 +189,13 @@ def outputs(p):
     return "\n".join("".join(o.get("text", o.get("data", {}).get("text/plain", ""))) for o in found)
 
 
+@pytest.mark.parametrize("done", COMMITTED, ids=lambda p: "/".join(p.parts[-3:]))
+def test_executed_appendix_names_nobodys_folders(done):
+    "Paths are relative, and the data folder is DATA: where it lay is nobody's business."
+    given = json.loads(done.read_text())["metadata"]["papermill"]["parameters"]
+    assert not [v for v in given.values() if isinstance(v, str) and Path(v).is_absolute()]
+
+
 @pytest.mark.parametrize("done", COMMITTED, ids=lambda p: f"{p.parts[-3]}-{p.stem}")
 def test_executed_appendix_has_all_that_is_committed(done):
     """Every committed figure and table was drawn by the committed notebook, all at one revision, with nothing

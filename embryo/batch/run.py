@@ -110,6 +110,9 @@ def keep_notebook(
         copy = node.folder.parents[2] / "appendix" / f"{node.template}.ipynb"
         kept.append(copy)
         text = part.read_text()
+        data = str(node.params.get("data", ""))
+        if Path(data).is_absolute():  # where somebody keeps data is theirs to know
+            text = text.replace(data, "DATA")
         for root in sorted({str(node.folder.parents[4]), str(repo_root())}, key=len, reverse=True):
             text = text.replace(root + "/", "")
         with atomic(copy) as f:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAIN', 'OVERLAP', 'GLUE_SIZES', 'MARKS', 'trivial_scores', 'trivial_levels', 'above_trivial', 'data_sizes',
-           'data_marks', 'marks_note']
+           'data_marks', 'marks_note', 'coin']
 
 # %% ../../nbs/5_results/03_levels.ipynb #c002
 import numpy as np
@@ -151,3 +151,13 @@ def marks_note(
         f"‡ scored on other development examples than GLUE's, or on a part of them ({', '.join(other)})"
     ] * bool(other)
     return "; ".join(parts) + ". " * bool(parts)
+
+# %% ../../nbs/5_results/03_levels.ipynb #coin0001
+def coin(
+    task: str,  # Of GLUE
+    metric: str,
+) -> float:  # NaN for F1, which hangs on how often a coin says yes
+    "What answers without knowledge score on average."
+    labels = len(TASKS[task].labels)
+    by_metric = {"accuracy": 1 / max(labels, 1), "joint": 0.25 if labels else 0.5, "matthews": 0.0, "spearman": 0.0}
+    return by_metric.get(metric, np.nan)

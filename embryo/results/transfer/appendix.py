@@ -4,18 +4,17 @@
 
 # %% auto #0
 __all__ = ['NOT_RUN', 'PAIR_TASKS', 'COLOURS', 'MARKS', 'MARKED', 'COLUMNS', 'NO_SHARE', 'WITHOUT', 'QUESTIONS', 'l1_order',
-           'wrapped', 'kind_of', 'plot_learned', 'identity', 'of_study', 'table_arms', 'arms', 'coin', 'plot_twins',
-           'twins', 'plot_comparing', 'heads', 'plot_without', 'without', 'plot_chains', 'washed', 'plot_frozen',
-           'frozen', 'given_english', 'table_questions', 'questions', 'said_models', 'said_questions', 'question_rows']
+           'wrapped', 'kind_of', 'plot_learned', 'identity', 'of_study', 'table_arms', 'arms', 'plot_twins', 'twins',
+           'plot_comparing', 'heads', 'plot_without', 'without', 'plot_chains', 'washed', 'plot_frozen', 'frozen',
+           'given_english', 'table_questions', 'questions', 'said_models', 'said_questions', 'question_rows']
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #83172441
 import numpy as np
 import pandas as pd
 
-from ...evaluation.tasks.tasks import TASKS
 from ...pretraining.chains import CHAIN, NEXT
 from ..figures import figure
-from ..levels import trivial_levels
+from ..levels import coin, trivial_levels
 from ..nursery.tables import with_interval
 from ..p1.losses import beside, panels
 from ..p2.gain import differences
@@ -160,16 +159,6 @@ def table_arms(
 def arms(rows):
     "`models_scored` of the L1s of the study, and of English."
     return of_study(models_scored(rows))
-
-# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #coin0001
-def coin(
-    task: str,  # Of GLUE
-    metric: str,
-) -> float:  # NaN for F1, which hangs on how often a coin says yes
-    "What answers without knowledge score on average."
-    labels = len(TASKS[task].labels)
-    by_metric = {"accuracy": 1 / max(labels, 1), "joint": 0.25 if labels else 0.5, "matthews": 0.0, "spearman": 0.0}
-    return by_metric.get(metric, np.nan)
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #381e9b99
 def plot_twins(
