@@ -33,6 +33,7 @@ GOLDEN = {
     "nesting-zipf": "755cde4567f3d7a1",
     "bigram": "5f3a14be7cdbe29c",
     "flat": "d07cee64a66bcf25",
+    "nesting-closed": "1e44d0ad6dab1c01",
     "nesting-other": "6310b521b7884d48",
     "nesting-noisy": "184972919cd21fa9",
     "flat-other": "15c23296bbb1edf2",

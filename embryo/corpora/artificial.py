@@ -12,6 +12,7 @@ import inspect
 import itertools
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -181,6 +182,8 @@ LANGUAGES = {
     "nesting-zipf": Language(nesting, nesting_floor),
     "bigram": Language(bigram, bigram_floor, "any"),
     "flat": Language(flat, flat_language_floor, "any"),
+    # P2's nesting with every pair inside its line: what the next two are to be held against
+    "nesting-closed": Language(partial(nesting, border="closed"), partial(nesting_floor, border="closed"), "any"),
     "nesting-other": Language(nesting_other, other_floor, "any"),
     "nesting-noisy": Language(nesting_noisy, noisy_floor, "any"),
     "flat-other": Language(flat_other, other_floor, "any"),

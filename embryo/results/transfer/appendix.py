@@ -363,6 +363,8 @@ def given_english(rows):
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #cad5f637
 QUESTIONS = {
     ("nesting-zipf", "none"): "equal partners in trees",
+    ("nesting-closed", "nesting-other"): "trees in closed lines: always the same id, or never",
+    ("nesting-closed", "nesting-noisy"): "trees in closed lines: always the same id, or in half of the pairs",
     ("nesting-noisy", "nesting-other"): "trees in closed lines: the same id in half of the pairs, or never",
     ("nesting-zipf", "nesting-other"): "trees: the same id, or another one (and closed lines)",
     ("nesting-zipf", "nesting-noisy"): "trees: always the same id, or in half of the pairs (and closed lines)",

@@ -19,6 +19,7 @@ from ..statistics import honest_errors
 DESIGN = {  # L1 -> (what a partner is, how it is found)
     "nesting-zipf": ("equal", "tree"),
     "nesting-uniform": ("equal", "tree"),
+    "nesting-closed": ("equal", "tree"),
     "nesting-noisy": ("equal in half", "tree"),
     "nesting-other": ("another id", "tree"),
     "copy": ("equal", "distance"),
