@@ -322,7 +322,7 @@ def test_facts_are_counted_in_the_english_that_was_trained_on(plan):
 
 def test_every_question_of_the_transfer_study_is_run(plan):
     "A comparison of L1s that the profile does not have would be missing from the table without a word."
-    from embryo.results.transfer.appendix import QUESTIONS
+    from embryo.results.transfer.questions import QUESTIONS
 
     scored = {n.params["l1"] for n in of(plan("transfer"), "finetune")}
     assert {l1 for pair in QUESTIONS for l1 in pair} - scored == set()
