@@ -44,13 +44,19 @@ def _has_docstring(node):
 
 # %% ../../nbs/6_batch/00_templates.ipynb #c012
 @functools.cache  # templates share most of their modules
-def _tree(source):
-    "The syntax tree of Python text, as text, without docstrings."
+def _parsed(source):
+    "The syntax tree of Python text, without docstrings."
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if _has_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
-    return ast.dump(tree)
+    return tree
+
+# %% ../../nbs/6_batch/00_templates.ipynb #tree0001
+@functools.cache
+def _tree(source):
+    "The syntax tree of Python text, as text, without docstrings."
+    return ast.dump(_parsed(source))
 
 # %% ../../nbs/6_batch/00_templates.ipynb #c015
 def _module(name):
@@ -76,7 +82,7 @@ def _named(statement, module):
 def _imports(source, module=""):
     "The modules below `embryo` that a text imports, anywhere in it; `module` is where it stands, for relative imports."
     found = set()
-    for statement in ast.walk(ast.parse(source)):
+    for statement in ast.walk(_parsed(source)):
         if not isinstance(statement, (ast.Import, ast.ImportFrom)):
             continue
         names = [n for n in _named(statement, module) if n.split(".")[0] == "embryo"]
