@@ -7,12 +7,13 @@ __all__ = ['FLOPS', 'SCORING', 'UPDATE_S', 'BATCH_S', 'STARTUP_S', 'MEMORY_MB', 
            'WORLD_L1_MB', 'TEXT_MB', 'TRAIN_MB', 'COUNTED_PAIRS', 'PIECES', 'MICRO_SIZES', 'MICRO_SQUAD', 'APPENDIX_S',
            'training_rate', 'update_seconds', 'weights', 'Model', 'trained_with', 'model_of', 'training_mb',
            'world_cost', 'raw_mb', 'text_mb', 'corpus_cost', 'muon_flops', 'training_seconds', 'looking_seconds',
-           'series_cost', 'data_share', 'examine_cost', 'input_length', 'task_sizes', 'task_seconds', 'finetune_cost',
-           'cost']
+           'series_cost', 'data_share', 'examine_cost', 'input_length', 'task_sizes', 'inputs_of', 'task_seconds',
+           'finetune_cost', 'cost']
 
 # %% ../../../nbs/6_batch/03_costs/00_cost.ipynb #c002
 import functools
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -373,6 +374,17 @@ def task_sizes(
     full = MICRO_SIZES | {SQUAD: MICRO_SQUAD}
     return {task: {split: round(n * share) for split, n in sizes.items()} for task, sizes in full.items()}
 
+# %% ../../../nbs/6_batch/03_costs/00_cost.ipynb #wndw0001
+def inputs_of(
+    task: str,  # Its name
+    config,  # FinetuneConfig or SquadConfig
+    study: Study,  # What is studied
+) -> float:  # Inputs an example
+    "How many inputs an example is: the windows of a question on a paragraph, otherwise one."
+    too_long = input_length(task, 10**6, study) - config.max_length
+    stride = getattr(config, "doc_stride", 0)
+    return 1 + max(0, math.ceil(too_long / stride)) if stride else 1
+
 # %% ../../../nbs/6_batch/03_costs/00_cost.ipynb #c037
 def task_seconds(
     task: str,  # Its name
@@ -386,10 +398,11 @@ def task_seconds(
     from embryo.models.cost import body_flops
 
     sizes = task_sizes(study).get(task, dict(train=5000, dev=1000))  # a task of the reader's: a guess
-    steps, each, _ = plan(config, min(config.max_train or sizes["train"], sizes["train"]))
+    inputs = inputs_of(task, config, study)
+    steps, each, _ = plan(config, round(inputs * min(config.max_train or sizes["train"], sizes["train"])))
     length = input_length(task, config.max_length, study)
     operations = length * body_flops(model.fields, length, model.family)
-    scored = sum(n for split, n in sizes.items() if split != "train")
+    scored = inputs * sum(n for split, n in sizes.items() if split != "train")
     passes = -(-steps // each)
     training = steps * update_seconds(3 * config.batch * operations, model.layers, on)
     return training + passes * scored * operations / SCORING[on]
