@@ -29,6 +29,7 @@ DESK = {  # name: module below embryo
     "join_rows": "ground.rows",
     "claims": "results.claims.ledger",
     "short_claims": "results.claims.ledger",
+    "short_arms": "results.transfer.questions",
     "l1s": "corpora.l1s",
     "objectives": "desk",  # these three below
     "evaluators": "desk",
