@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['ENDS', 'NO_START', 'P1_PROBED', 'P1_UNTRAINED', 'NO_NUMBER', 'OTHER_TEXT', 'ends_of', 'ends_by', 'sided',
            'said_layers', 'crossing', 'said_crossing', 'drawn_layers', 'see_layers', 'said_curves', 'said_gains',
-           'beyond', 'said_beyond', 'said_direction', 'see_probes']
+           'beyond', 'said_beyond', 'said_direction', 'said_discriminator', 'see_probes']
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #0aa5ebc1
 from functools import partial
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from ..figures import counted, find_figure
 from ..p1.layers import curve_of
@@ -212,6 +213,24 @@ def said_direction(
     answer = "Yes" if (mine["side"] == "above").all() else "In part" if (mine["side"] == "above").any() else "No"
     return f"{answer}: the paper's {len(rise)} rise over the untrained model, here {sided(mine, 'above')} surely."
 
+# %% ../../../nbs/5_results/14_told/02_probes.ipynb #rtd00001
+def said_discriminator(
+    rows: pd.DataFrame,  # All rows
+) -> str:  # A sentence; "" where no ELECTRA was pretrained
+    "Whether ELECTRA's discriminator learned anything, by its last held-out scores."
+    d = rows[(rows["family"] == "electra") & (rows["group"] == "rtd") & (rows["split"] == "heldout")]
+    d = d[d["step"] == d["step"].max()]
+    right, constant = (d[d["metric"] == m] for m in ("accuracy", "majority"))
+    if right.empty or constant.empty:
+        return ""
+    gain = right["value"].mean() - constant["value"].mean()
+    half = norm.ppf(0.975) * np.sqrt((right["stderr"] ** 2).sum()) / len(right)
+    learned = "it has learned from its task" if gain > half else "it has learned nothing that a constant does not know"
+    return (
+        f"Its discriminator is right about {right['value'].mean():.3f} of the held-out tokens at step"
+        f" {d['step'].max():,.0f}, a constant about {constant['value'].mean():.3f}: {learned}."
+    )
+
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #8f8a7749
 OTHER_TEXT = "How far levels agree: text, layers and scoring are not the paper's."
 
@@ -233,7 +252,8 @@ def see_probes(
     none = "" if ends["side"].any() else NO_START
     agrees = said_direction(ends, family) if not none else "Cannot be told."
     untold = sentences(none, OTHER_TEXT if family in P1_PROBED else "", said_seeds(probes["seeds"]))
-    return Seen(sentences(head, said_gains(ends), said_beyond(data)), agrees, untold)
+    own = said_discriminator(rows) if family == "electra" else ""
+    return Seen(sentences(head, said_gains(ends), said_beyond(data), own), agrees, untold)
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #9c878a51
 for letter, family in zip("abc", ("albert", "bert", "electra")):

@@ -14,7 +14,7 @@ from ..figures import counted, points
 from ..levels import above_trivial
 from ..p1.losses import FAMILY, GLUE
 from ..p1.tasks.scores import glue_data
-from .probes import ends_by
+from .probes import ends_by, said_discriminator
 from .sentences import SIDES, Seen, listed, said_seeds, sentences, side, told
 
 # %% ../../../nbs/5_results/14_told/03_tasks.ipynb #164f7a1e
@@ -134,7 +134,8 @@ def see_tasks(
         return None
     last = task_ends(data, rows)
     untold = sentences(SIZE if family in P1_LAST else "", said_seeds(last["seeds"]))
-    return Seen(sentences(said_trivial(last), said_start(data)), said_levels(last, family), untold)
+    own = said_discriminator(rows) if family == "electra" else ""
+    return Seen(sentences(said_trivial(last), said_start(data), own), said_levels(last, family), untold)
 
 # %% ../../../nbs/5_results/14_told/03_tasks.ipynb #110de53f
 for number, family in (("12", "albert"), ("13a", "bert"), ("13b", "electra")):

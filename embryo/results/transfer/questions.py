@@ -121,7 +121,9 @@ def short_arms(
         line = {"pretrained on": f"{IN_WORDS[l1]} (`{l1}`)", "learned": f"{share:.0%}" if share == share else "–"}
         for task in tasks:
             there = (l1, task) in means.index
-            line[task] = with_interval(*means.loc[(l1, task), ["value", "low", "high"]], "{:.2f}".format) if there else "–"
+            line[task] = (
+                with_interval(*means.loc[(l1, task), ["value", "low", "high"]], "{:.2f}".format) if there else "–"
+            )
         lines.append(line | {"seeds": own["seed"].nunique()})
     overlap = trivial_levels(rows).set_index("task")["overlap"]
     none = {"pretrained on": "no model: a linear rule on shared words", "learned": "–", "seeds": "–"}
