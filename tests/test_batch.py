@@ -259,7 +259,7 @@ def test_the_fingerprint_follows_every_import(tmp_path, monkeypatch):
 
 def test_sizes_of_the_micro_tasks():
     "The plan knows them without importing the micro world."
-    from embryo.batch.costs.cost import MICRO_SIZES
+    from embryo.batch.costs.sizes import MICRO_SIZES
     from embryo.micro.tasks.single import TASKS
 
     assert MICRO_SIZES == {task: {split: n for split, (_, n) in d.items()} for task, d in TASKS.items()}
