@@ -34,6 +34,7 @@ GOLDEN = {
     "bigram": "5f3a14be7cdbe29c",
     "flat": "d07cee64a66bcf25",
     "nesting-closed": "1e44d0ad6dab1c01",
+    "nesting-either": "f2a0bf46b35d6a13",
     "nesting-other": "6310b521b7884d48",
     "nesting-noisy": "184972919cd21fa9",
     "flat-other": "15c23296bbb1edf2",

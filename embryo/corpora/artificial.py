@@ -30,7 +30,15 @@ from embryo.corpora.floors import (
     posterior_loss,
     shown,
 )
-from .identity.partners import flat_other, nesting_noisy, nesting_other, noisy_floor, other_floor
+from embryo.corpora.identity.partners import (
+    either_floor,
+    flat_other,
+    nesting_either,
+    nesting_noisy,
+    nesting_other,
+    noisy_floor,
+    other_floor,
+)
 from .identity.repeats import copy, copy_floor, pairs, pairs_floor
 from .laws import CHUNK, bigram, id_sampler, shuffles, unstructured
 from .nesting import nesting, nesting_floor
@@ -182,9 +190,10 @@ LANGUAGES = {
     "nesting-zipf": Language(nesting, nesting_floor),
     "bigram": Language(bigram, bigram_floor, "any"),
     "flat": Language(flat, flat_language_floor, "any"),
-    # P2's nesting with every pair inside its line: what the next two are to be held against
+    # P2's nesting with every pair inside its line: what the next three are to be held against
     "nesting-closed": Language(partial(nesting, border="closed"), partial(nesting_floor, border="closed"), "any"),
     "nesting-other": Language(nesting_other, other_floor, "any"),
+    "nesting-either": Language(nesting_either, either_floor, "any"),
     "nesting-noisy": Language(nesting_noisy, noisy_floor, "any"),
     "flat-other": Language(flat_other, other_floor, "any"),
     "copy": Language(copy, copy_floor, "any"),

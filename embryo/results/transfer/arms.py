@@ -26,6 +26,7 @@ DESIGN = {  # L1 -> (what a partner is, how it is found)
     "nesting-closed": ("equal", "tree"),
     "nesting-noisy": ("equal in half", "tree"),
     "nesting-other": ("another id", "tree"),
+    "nesting-either": ("another id", "tree"),
     "copy": ("equal", "distance"),
     "flat": ("equal", "search"),
     "pairs": ("equal", "search"),

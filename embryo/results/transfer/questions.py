@@ -18,12 +18,14 @@ from .arms import NOT_RUN, PAIR_TASKS, models_scored
 # %% ../../../nbs/5_results/09_transfer/02_questions.ipynb #cad5f637
 QUESTIONS = {
     ("nesting-zipf", "none"): "equal partners in trees",
-    ("nesting-closed", "nesting-other"): "trees in closed lines: always the same id, or never",
+    ("nesting-closed", "nesting-either"): "trees in closed lines, any id opens: always the same id, or never",
+    ("nesting-closed", "nesting-other"): "trees in closed lines: always the same id, or never (and ids that show their role)",
     ("nesting-closed", "nesting-noisy"): "trees in closed lines: always the same id, or in half of the pairs",
     ("nesting-noisy", "nesting-other"): "trees in closed lines: the same id in half of the pairs, or never",
     ("nesting-zipf", "nesting-other"): "trees: the same id, or another one (and closed lines)",
     ("nesting-zipf", "nesting-noisy"): "trees: always the same id, or in half of the pairs (and closed lines)",
     ("nesting-other", "none"): "trees without equal ids",
+    ("nesting-either", "none"): "trees without equal ids, any id opens",
     ("nesting-zipf", "flat"): "equal partners: in trees, or anywhere",
     ("nesting-zipf", "copy"): "equal partners: in trees, or at a fixed distance",
     ("flat", "flat-other"): "partners anywhere: the same id, or another one",
@@ -102,6 +104,7 @@ IN_WORDS = {  # L1 -> what it is
     "nesting-closed": "the same, every pair inside its line",
     "nesting-noisy": "the same, equal in half of the pairs",
     "nesting-other": "the same, never equal",
+    "nesting-either": "the same, never equal, and any id may open",
     "flat": "pairs of equal ids anywhere in a line",
     "copy": "lines whose second half repeats the first",
 }
