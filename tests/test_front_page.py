@@ -60,12 +60,13 @@ def test_ledger_of_the_front_page_is_that_of_the_rows():
 
 
 def test_answer_on_transfer_is_that_of_the_rows():
-    "The numbers of the paragraph on what transfers are means over the seeds that the rows have."
+    "The table of what transfers is that of the rows, and the numbers below it are means over seeds."
     import embryo
     from embryo.results.transfer.heads import loss_over_seeds, losses_without
 
-    text = (ROOT / "README.md").read_text().split("**What transfers, in one paragraph.**")[1].split("\n")[0]
+    text = (ROOT / "README.md").read_text().split("## What transfers\n")[1].split("\n## ")[0]
     rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    assert embryo.short_arms(rows).to_markdown(index=False) in text
     asked = (rows["evaluator"] == "finetune") & (rows["split"] == "dev") & (rows["task"] == "STS-B")
     asked &= (rows["metric"] == "spearman") & (rows["group"] == "final") & (rows["family"] == "roberta")
     means = rows[asked & (rows["step"] != 0) | asked & (rows["l1"] == "none")]
@@ -73,12 +74,11 @@ def test_answer_on_transfer_is_that_of_the_rows():
         l1=means["l1"].where(~means["l1"].str.contains(","), means["l1"] + " " + means["step"].astype(str))
     )
     means = means.groupby("l1")["value"].agg(["mean", "size"])
-    said = ["none", "nesting-zipf", "nesting-other", "nesting-noisy", "copy", "nesting-50", "nesting-50+substitute"]
+    said = ["nesting-50", "nesting-50+substitute"]
     said += [f"nesting-zipf+{part}" for part in ("body-only", "embeddings-only", "english")]
     said += [f"nesting-zipf:2M,english:4M {step}" for step in (1953, 3953)]
-    counts = {3: "three seeds", 4: "four seeds", 5: "five seeds"}
     for l1 in said:
-        assert f"{means.loc[l1, 'mean']:.2f}" in text and counts[means.loc[l1, "size"]] in text, (l1, means.loc[l1])
+        assert f"{means.loc[l1, 'mean']:.2f}" in text and means.loc[l1, "size"] >= 3, (l1, means.loc[l1])
     chains = means.loc[["english:4M,nesting-zipf:2M 5859", "nesting-zipf:3M~h8"], "mean"]
     assert all(f"{value:.2f}" in text for value in chains)
     lost = loss_over_seeds(losses_without(rows).query("l1 == 'nesting-zipf:3M~h8' and task == 'STS-B' and heads == 4"))
