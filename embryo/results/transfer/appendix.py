@@ -180,7 +180,7 @@ def plot_twins(
         ax.set(yticks=range(len(l1s)), yticklabels=l1s, ylim=(len(l1s) - 0.5, -0.5), xlabel="score, each in its metric")
         low, high = ax.get_xlim()
         least = -1 if "matthews" in set(data.loc[data["twin"] == twin, "metric"]) else 0
-        ax.set_xlim(max(low, least), min(high, 1))  # no score is beyond
+        ax.set_xlim(max(low, least - 0.02), min(high, 1.02))  # no score is beyond
         ax.legend(frameon=False, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1))
     return fig
 

@@ -19,7 +19,10 @@ from .arms import NOT_RUN, PAIR_TASKS, models_scored
 QUESTIONS = {
     ("nesting-zipf", "none"): "equal partners in trees",
     ("nesting-closed", "nesting-either"): "trees in closed lines, any id opens: always the same id, or never",
-    ("nesting-closed", "nesting-other"): "trees in closed lines: always the same id, or never (and ids that show their role)",
+    (
+        "nesting-closed",
+        "nesting-other",
+    ): "trees in closed lines: always the same id, or never (and ids that show their role)",
     ("nesting-closed", "nesting-noisy"): "trees in closed lines: always the same id, or in half of the pairs",
     ("nesting-noisy", "nesting-other"): "trees in closed lines: the same id in half of the pairs, or never",
     ("nesting-zipf", "nesting-other"): "trees: the same id, or another one (and closed lines)",
