@@ -230,7 +230,8 @@ def plot_comparing(
     plot=plot_comparing,
     title="Do heads compare?",
     text="Attention to tokens of the other sentence that are equal to the one that looks, of the head that has most of"
-    " it, as a multiple of what a head without preference gives; a dot a model, on English pairs.",
+    " it, as a multiple of what a head without preference gives; a dot a model, on English pairs; only of L1s"
+    " whose heads were measured.",
 )
 def heads(rows):
     "Attention to equal tokens."
@@ -309,7 +310,7 @@ def plot_chains(
     title="Does English wash it out?",
     text="Models along chains of languages, fine-tuned at several moments, a line a seed: scores over the tokens of the"
     " last language (0: where it begins; left of it, the first one). Where heads were measured: attention to equal"
-    " tokens before fine-tuning, of the head that has most of it, as a multiple of chance.",
+    " tokens before fine-tuning, of the head that has most of it (not always the same one), as a multiple of chance.",
 )
 def washed(rows):
     "Scores along chains."
@@ -340,7 +341,7 @@ def plot_frozen(
     title="English around a frozen body",
     text="Held-out masked-LM loss of English after its word embeddings and head were learned around a body that another"
     " language had trained and that stood still (P2, section 4.4); none: an untrained body. What lies to the"
-    " right of the dashed line has not learned more than how frequent words are.",
+    " right of the dashed line, or touches it, has not surely learned more than how frequent words are.",
 )
 def frozen(rows):
     "Losses around frozen bodies."

@@ -9,7 +9,7 @@ __all__ = ['QUESTIONS', 'IN_WORDS', 'table_questions', 'questions', 'said_questi
 import pandas as pd
 
 from ..figures import figure
-from ..levels import trivial_levels
+from ..levels import coin, trivial_levels
 from ..nursery.tables import with_interval
 from ..p2.gain import differences
 from ..statistics import over_seeds
@@ -24,6 +24,7 @@ QUESTIONS = {
         "nesting-other",
     ): "trees in closed lines: always the same id, or never (and ids that show their role)",
     ("nesting-closed", "nesting-noisy"): "trees in closed lines: always the same id, or in half of the pairs",
+    ("nesting-closed+english", "nesting-either+english"): "the first two, English vectors learned around their bodies",
     ("nesting-noisy", "nesting-other"): "trees in closed lines: the same id in half of the pairs, or never",
     ("nesting-zipf", "nesting-other"): "trees: the same id, or another one (and closed lines)",
     ("nesting-zipf", "nesting-noisy"): "trees: always the same id, or in half of the pairs (and closed lines)",
@@ -104,11 +105,13 @@ IN_WORDS = {  # L1 -> what it is
     "zipf": "tokens by frequency alone",
     "bigram": "tokens that tell the next one",
     "nesting-zipf": "nested pairs of equal ids (P2)",
-    "nesting-closed": "the same, every pair inside its line",
-    "nesting-noisy": "the same, equal in half of the pairs",
-    "nesting-other": "the same, never equal",
-    "nesting-either": "the same, never equal, and any id may open",
+    "nesting-closed": "nested pairs of equal ids, each inside its line",
+    "nesting-noisy": "likewise, but equal in half of the pairs",
+    "nesting-either": "likewise, but never equal",
+    "nesting-other": "likewise, and an id shows whether it opens",
     "flat": "pairs of equal ids anywhere in a line",
+    "flat-other": "likewise, but never equal",
+    "pairs": "each id twice anywhere in a line",
     "copy": "lines whose second half repeats the first",
 }
 
@@ -116,22 +119,27 @@ IN_WORDS = {  # L1 -> what it is
 def short_arms(
     rows: pd.DataFrame,  # All rows
     tasks=("STS-B", "QNLI"),  # Whose scores are shown, each in its main metric
-) -> pd.DataFrame:  # One line an L1: pretrained on, learned, a column a task, seeds; last what needs no model
+) -> pd.DataFrame:  # One line an L1: pretrained on, learned, a column a task, seeds; last two that need no model
     "What models score after each of the languages that tell most."
     scored = models_scored(rows).query("twin == ''")
     means = over_seeds(scored, by=("l1", "task")).set_index(["l1", "task"])
+    metrics = scored.groupby("task")["metric"].first()
+    named = {task: f"{task} ({metrics[task]})" for task in tasks if task in metrics}
     lines = []
     for l1 in [l1 for l1 in IN_WORDS if l1 in set(scored["l1"])]:
         own = scored[scored["l1"] == l1]
         share = own["share"].mean()
         line = {"pretrained on": f"{IN_WORDS[l1]} (`{l1}`)", "learned": f"{share:.0%}" if share == share else "–"}
-        for task in tasks:
+        for task in named:
             there = (l1, task) in means.index
-            line[task] = (
+            line[named[task]] = (
                 with_interval(*means.loc[(l1, task), ["value", "low", "high"]], "{:.2f}".format) if there else "–"
             )
         lines.append(line | {"seeds": own["seed"].nunique()})
     overlap = trivial_levels(rows).set_index("task")["overlap"]
-    none = {"pretrained on": "no model: a linear rule on shared words", "learned": "–", "seeds": "–"}
-    lines.append(none | {task: f"{overlap[task]:.2f}" if task in overlap else "–" for task in tasks})
+    rule = {named[task]: f"{overlap[task]:.2f}" if task in overlap else "–" for task in named}
+    chance = {named[task]: f"{coin(task, metrics[task]):.2f}" for task in named}
+    no_model = {"learned": "–", "seeds": "–"}
+    lines.append({"pretrained on": "no model: a linear rule on shared words"} | no_model | rule)
+    lines.append({"pretrained on": "no model: a coin"} | no_model | chance)
     return pd.DataFrame(lines)
