@@ -91,3 +91,9 @@ def test_answer_on_transfer_is_that_of_the_rows():
     tuned = tuned[(tuned["metric"] == "spearman") & (tuned["split"] == "dev")].set_index("l1")["value"]
     for l1 in ("english:16M~w128", "english:16M~nsp~w64", "published BERT-tiny, tuned to retrieve"):
         assert f"{tuned.loc[l1]:.2f}" in text, l1
+    grown = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    grown = grown[(grown["evaluator"] == "finetune") & (grown["group"] == "final") & (grown["split"] == "dev")]
+    grown = grown[(grown["seed"] == 0) & (grown["mode"] != "published")].set_index(["family", "task", "metric", "step"])
+    of_bert = [("STS-B", "spearman", 4000), ("STS-B", "spearman", 16_000), ("QNLI", "accuracy", 16_000)]
+    for at in (*of_bert, ("QQP", "f1", 16_000)):
+        assert f"{grown.loc[('bert', *at), 'value'].squeeze():.2f}" in text, at
