@@ -97,3 +97,35 @@ def test_answer_on_transfer_is_that_of_the_rows():
     of_bert = [("STS-B", "spearman", 4000), ("STS-B", "spearman", 16_000), ("QNLI", "accuracy", 16_000)]
     for at in (*of_bert, ("QQP", "f1", 16_000)):
         assert f"{grown.loc[('bert', *at), 'value'].squeeze():.2f}" in text, at
+
+
+def test_the_clean_pair_on_the_front_page_is_that_of_the_rows():
+    "What parts `nesting-closed` from `nesting-either`: scores, also around frozen bodies, and heads."
+    from embryo.results.p2.gain import differences
+    from embryo.results.transfer.arms import models_scored
+    from embryo.results.transfer.heads import comparing, loss_over_seeds, losses_without
+
+    text = (ROOT / "README.md").read_text().split("## What transfers\n")[1].split("\n## ")[0]
+    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    scored = models_scored(rows).query("twin == '' and task in ('STS-B', 'QNLI')")
+    pairs = [(f"nesting-closed{arm}", f"nesting-either{arm}") for arm in ("", "+english")]
+    found = differences(scored, pairs).set_index(["a", "task"])
+    for (a, task), name in {
+        (pairs[0][0], "STS-B"): "difference ",
+        (pairs[0][0], "QNLI"): "",
+        (pairs[1][0], "STS-B"): "",
+    }.items():
+        e = found.loc[(a, task)]
+        assert f"{e['score_a']:.2f} and {e['score_b']:.2f} ({name}{e['difference']:.2f}, {e['low']:.2f} to" in text, (
+            a,
+            task,
+        )
+    asked = "task == 'STS-B' and moment == 'before' and l1 == "
+    low, high = (comparing(rows).query(f"{asked}'{l1}'")["times"] for l1 in ("nesting-either", "nesting-closed"))
+    assert f"{high.min():.0f} to {high.max():.0f} times" in text and f"{low.min():.1f} to {low.max():.1f} times" in text
+    lost = loss_over_seeds(losses_without(rows).query("l1 == 'nesting-closed' and task == 'STS-B' and heads == 1"))
+    lost = lost[lost["split"] == "dev"].set_index("which")
+    assert f"falls by {lost.loc['equal', 'value']:.2f}, without another one by {lost.loc['other', 'value']:.2f}" in text
+    for which, name in (("difference", "difference"), ("within layer", "within its layer")):
+        e = lost.loc[which]
+        assert f"{name} {e['value']:.2f}, {e['low']:.2f} to {e['high']:.2f}" in text, which
