@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['OVER', 'OBJECTIVES', 'Batch', 'Part', 'segment_types', 'masked_lm', 'Objective', 'total_loss', 'loss_of_answers',
            'masked_lm_only', 'masked_lm_and_pairs', 'masked_lm_and_order', 'masked_lm_and_next', 'Draws',
-           'exponential_like', 'redraw', 'replaced_tokens', 'objective', 'find_objective', 'objective_source',
-           'objective_loss', 'cut_batch', 'shares_of', 'Share', 'dealt', 'pieces_of', 'pieces', 'add_gradients']
+           'uniform_like', 'draw_tokens', 'redraw', 'replaced_tokens', 'objective', 'find_objective',
+           'objective_source', 'objective_loss', 'cut_batch', 'shares_of', 'Share', 'dealt', 'pieces_of', 'pieces',
+           'add_gradients']
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c002
 from contextlib import nullcontext
@@ -205,16 +206,28 @@ class Draws(NamedTuple):
     seed: int  # of the whole batch's draws
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #bb708e47
-def exponential_like(
+def uniform_like(
     logits,  # (M, V)
     draws: Draws = None,  # None: the next numbers of torch's generator
-):  # (M, V) draws from the exponential distribution with rate 1
-    "Noise for the answers at some positions, the same however a batch is shared."
+):  # (M,) draws from [0, 1)
+    "A random number for each position, the same however a batch is shared."
     if draws is None:
-        return torch.empty_like(logits).exponential_()
+        return torch.rand(len(logits), device=logits.device)
     seeded = torch.Generator(logits.device).manual_seed(draws.seed)
-    whole = logits.new_empty(draws.of, logits.shape[1]).exponential_(generator=seeded)
+    whole = torch.rand(draws.of, generator=seeded, device=logits.device)
     return whole[draws.first : draws.first + len(logits)]
+
+# %% ../../nbs/3_pretraining/00_objectives.ipynb #d7a10c25
+@torch.no_grad()
+def draw_tokens(
+    logits,  # (M, V)
+    uniform,  # (M,) in [0, 1)
+):  # (M,) int64, ids
+    "A token for each position, drawn from its softmax."
+    below = logits.softmax(-1).cumsum(-1)
+    at = (uniform * below[:, -1])[:, None]
+    # rounding may put a number at the very end, where no token is left
+    return torch.searchsorted(below, at, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c025
 @torch.no_grad()
@@ -223,7 +236,7 @@ def redraw(
     logits,  # (M, V) of the generator at the selected positions
 ):  # (ids with the draws in place (B, T), 1 where they differ from the text (B, T))
     "Replace the selected tokens by draws of the generator."
-    drawn = (logits - exponential_like(logits, batch.draws).log()).argmax(-1)
+    drawn = draw_tokens(logits, uniform_like(logits, batch.draws))
     ids = batch.ids.clone()
     fake = torch.zeros_like(ids)
     ids.view(-1)[batch.positions] = drawn
