@@ -47,12 +47,17 @@ class Electra(nn.Module):
         self,
         discriminator: ElectraForPreTraining,  # Gives the embeddings; the body that is examined and fine-tuned
         generator: ElectraForMaskedLM,  # Takes them
+        reader: ElectraForMaskedLM = None,  # Takes embeddings and body: the discriminator as a masked LM
     ):
         super().__init__()
         self.discriminator = discriminator
         self.generator = generator
+        self.reader = reader
         generator.electra.embeddings = discriminator.electra.embeddings
         generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
+        if reader is not None:
+            reader.electra = discriminator.electra
+            reader.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
 
     @property
     def config(self):
@@ -64,8 +69,11 @@ class Electra(nn.Module):
 
     # eager or sdpa
     def set_attn_implementation(self, way):
-        self.discriminator.set_attn_implementation(way)
-        self.generator.set_attn_implementation(way)
+        for model in self.models():
+            model.set_attn_implementation(way)
+
+    def models(self) -> list:  # Generator, discriminator, and the reader if there is one
+        return [model for model in (self.generator, self.discriminator, self.reader) if model is not None]
 
     def save_pretrained(self, folder, **kwargs):  # The discriminator in `folder`, the generator in `folder`/generator
         self.discriminator.save_pretrained(folder, **kwargs)
@@ -103,6 +111,7 @@ def build(
     seed: int = 0,  # Initialisation
     pairs: bool = False,  # With a head for pairs of segments; not for electra
     generator: float = 1 / 3,  # Width of ELECTRA's generator as a share of the discriminator's (official base: 1/3)
+    reader: bool = False,  # With a masked-LM head on ELECTRA's discriminator
     pre_layer_norm: bool = False,  # LayerNorm before each sublayer instead of behind it; roberta only
     **config,  # Fields of the transformers config: hidden_size, num_hidden_layers ...
 ):  # A ...ForMaskedLM model, with `pairs` a ...ForPreTraining one, for electra an `Electra`; fp32, on the CPU
@@ -132,11 +141,11 @@ def build(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for("init", family, seed) % 2**63)
-        return (
-            cls(cfg).eval()
-            if family != "electra"
-            else Electra(cls(cfg), ElectraForMaskedLM(generator_config(cfg, generator))).eval()
-        )
+        model = cls(cfg)
+        if family == "electra":
+            small = ElectraForMaskedLM(generator_config(cfg, generator))
+            model = Electra(model, small, ElectraForMaskedLM(cfg) if reader else None)
+    return model.eval()
 
 # %% ../../nbs/2_models/00_models.ipynb #c009
 def generator_config(
@@ -276,7 +285,7 @@ def helped_attention(
     plain = {m: m.scaling for m in model.modules() if hasattr(m, "num_attention_heads") and hasattr(m, "scaling")}
     for m, scaling in plain.items():
         m.scaling = scaling * scale
-    parts = [model.generator, model.discriminator] if isinstance(model, Electra) else [model]
+    parts = model.models() if isinstance(model, Electra) else [model]
     for part in parts:
         part.attention_help = None if kind == "none" or not weight else (kind, weight)
     try:

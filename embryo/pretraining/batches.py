@@ -354,7 +354,8 @@ def training_batch(
     x[drawn] = rng.integers(N_SPECIALS, corpus.vocab_size, int(drawn.sum()))
     padded = not (x[:, -1] == 2).all()
     mask = (x != 1).astype(np.int64) if padded else None
-    return Batch(*(None if v is None else torch.from_numpy(v) for v in (x, mask, positions, labels, types, order)))
+    tensors = (None if v is None else torch.from_numpy(v) for v in (x, mask, positions, labels, types, order))
+    return Batch(*tensors, reads=purpose == "train" and step < cfg.masked_first * cfg.steps)
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c034
 def masked_batch(corpus, cfg, step, purpose="train", marks=None):

@@ -191,7 +191,8 @@ def chain_parts(
     cfg = stages[-1].cfg
     pairs = bool(find_objective(cfg.objective).pairs)
     shape = {"positions": max(longest(s.cfg) for s in stages), **model}
-    return stages, build(family, len(tok), seed=seed, pairs=pairs, generator=cfg.generator, **shape), tok
+    heads = dict(pairs=pairs, generator=cfg.generator, reader=any(s.cfg.masked_first for s in stages))
+    return stages, build(family, len(tok), seed=seed, **heads, **shape), tok
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #40e5c102
 @together

@@ -38,6 +38,7 @@ class Batch:
     types: object = None  # (B, T) int64, 1 in the second segment; None: no pairs
     order: object = None  # (B,) int64, 0 as in the text, 1 swapped or from elsewhere; None: no pairs
     draws: object = None  # `Draws`, where the batch is a share of a larger one; None: the next of torch's generator
+    reads: bool = False  # is ELECTRA's discriminator a masked LM still? (`masked_first` of the settings)
 
     def __iter__(self):
         return iter((self.ids, self.mask, self.positions, self.labels, self.types, self.order))
@@ -46,7 +47,7 @@ class Batch:
         return tuple(self)[i]
 
     def to(self, device, **kwargs):  # The same batch there
-        return Batch(*(v if v is None else v.to(device, **kwargs) for v in self), self.draws)
+        return Batch(*(v if v is None else v.to(device, **kwargs) for v in self), self.draws, self.reads)
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c010
 class Part(NamedTuple):
@@ -248,9 +249,11 @@ def replaced_tokens(
     model,  # `Electra`, with generator and discriminator
     batch: Batch,  # On the model's device
     cfg,  # Settings; none is used
-) -> dict:  # {part: Part}; the discriminator's labels: 1 where a token is not the text's
+) -> dict:  # {part: Part}; the discriminator's labels: 1 where a token is not the text's; ids while it reads
     "ELECTRA: which tokens has the generator replaced?"
     generator = masked_lm(model.generator, batch)
+    if batch.reads:
+        return {"generator": generator, "discriminator": masked_lm(model.reader, batch)}
     ids, fake = redraw(batch, generator.logits)
     types = segment_types(model.generator, batch)
     mask = helped_mask(model.discriminator, ids, batch.mask)
@@ -351,6 +354,7 @@ def cut_batch(
         labels=batch.labels[i:j],
         types=rows(batch.types),
         order=rows(batch.order),
+        reads=batch.reads,
     )
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c040
@@ -415,6 +419,8 @@ def pieces(
         return
     asked = find_objective(cfg.objective)
     over = {name: "sequences" if i else "selected" for i, name in enumerate(asked.parts)} | asked.over
+    if batch.reads:
+        over = dict.fromkeys(asked.parts, "selected")
     mine, counts = pieces_of(batch, cfg, share)
     for first, end in mine:
         piece = cut_batch(batch, first, end)

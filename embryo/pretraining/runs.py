@@ -160,7 +160,8 @@ def run_parts(
     ids = corpora / ("english" if l1 == "none" else l1)
     shape = {"positions": longest(cfg), **model}
     pairs = bool(find_objective(cfg.objective).pairs)
-    net = build(family, len(tok), seed=seed, pairs=pairs, generator=cfg.generator, **shape)
+    heads = dict(pairs=pairs, generator=cfg.generator, reader=cfg.masked_first > 0)
+    net = build(family, len(tok), seed=seed, **heads, **shape)
     stage = Stage(open_ids(ids / "train"), open_ids(ids / "heldout"), cfg, l1, l1_marks(corpora, ids.name))
     return [stage], net, tok
 

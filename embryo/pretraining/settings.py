@@ -57,7 +57,7 @@ def _is_share(x):
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #9b920a3a
 def check_shares(
-    cfg,  # mask_rate, as_mask, as_random, start
+    cfg,  # mask_rate, as_mask, as_random, start, masked_first, objective
 ):
     "Refuse shares that are none."
     rate = cfg.mask_rate
@@ -67,12 +67,16 @@ def check_shares(
             f"mask_rate is {rate!r}; expected a share of the tokens above 0, up to 1, or [at the first update, at the"
             " last]"
         )
-    named = {"as_mask": cfg.as_mask, "as_random": cfg.as_random, "start": cfg.start}
+    named = {name: getattr(cfg, name) for name in ("as_mask", "as_random", "start", "masked_first")}
     for name, share in named.items():
         if share is not None and not _is_share(share):
             raise EmbryoError(f"{name} is {share!r}; expected a share from 0 to 1")
     if (cfg.as_mask or 0) + (cfg.as_random or 0) > 1:
         raise EmbryoError(f"as_mask {cfg.as_mask} and as_random {cfg.as_random} are more than 1 together")
+    if cfg.masked_first and not find_objective(cfg.objective).generator:
+        raise EmbryoError(
+            f"masked_first is {cfg.masked_first} and the objective {cfg.objective}; expected 0 for all but ELECTRA's"
+        )
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c009
 def _is_number(x):
@@ -150,6 +154,9 @@ class PretrainConfig:
     # fraction of the memory
     accumulate: int = 1
     rtd_weight: float = 50.0  # of ELECTRA's discriminator loss beside the generator's (official code)
+    # share of the updates, the first, in which ELECTRA's discriminator is a masked LM itself (ours; Clark et al. 2020,
+    # section 3.2, begin its body from a trained generator's)
+    masked_first: float = 0.0
     # of the optimizer where a later stage of a chain begins: fresh, or carried over from the stage before (ours)
     moments: str = "fresh"
     curve_every: int = 0  # updates between held-out losses beside those at checkpoints; 0 = none
