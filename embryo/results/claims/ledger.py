@@ -141,11 +141,12 @@ def claim_line(
     x = main_line(main)
     other = g[g["mode"] == "published"]
     gone = f"; {x.note}" if x.note else ""
+    one_of = f"1 of {len(main)} parts: " if len(main) > 1 else ""
     return {
         "claim": f"{x.number}. {x.claim} ({x.place})",
         "verdict": said_verdict(x),
         "as published": said_verdict(main_line(other)) if len(other) else "–",
-        "effect [95%]": said_effect(x) + (gone if pd.notna(x.effect) else ""),
+        "effect [95%]": one_of + said_effect(x) + (gone if pd.notna(x.effect) else ""),
         "seeds": f"{x.seeds}" if x.seeds else "–",
         "would be seen": said_power(main),
         "figure": x.figures.split(", ")[0],
@@ -185,10 +186,11 @@ def correction_note(
     "What verdicts are made of."
     tested = data[data["p"].notna() & (data["mode"] == "corrected")]["number"].nunique()
     return (
-        f"{said_claims(data)} Verdicts at 5% after Holm's correction for the {tested} claims tested; intervals are each"
-        " 95%, over seeds and examples. Would be seen: how far beyond the edge of what is asked an effect has to lie"
-        f" to be seen in 8 of 10 such runs, at the level of Holm's first step (5% / {max(1, tested)}); no support, no"
-        " contradiction: no effect that the measure can have would have been."
+        f"{said_claims(data)} Of a claim with several parts stands the one that decides. Verdicts at 5% after Holm's"
+        f" correction for the {tested} claims tested; intervals are each 95%, over seeds and examples. Would be seen:"
+        " how far beyond the edge of what is asked an effect has to lie to be seen in 8 of 10 such runs, at the level"
+        f" of Holm's first step (5% / {max(1, tested)}); no support, no contradiction: no effect that the measure can"
+        " have would have been."
     )
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #92eca18a

@@ -262,12 +262,12 @@ PARTS_COLUMNS = "family part split step value sd low high seeds n plateau form".
 
 
 def repeats(
-    d: pd.DataFrame,  # part ("" = as trained on), split, step, value
-) -> np.ndarray:  # (R,) True for a total that is only the masked LM under another name
-    "Which points of the total say what a part says already."
-    parts = d[d["part"].isin(["mlm", "generator"])].set_index(["split", "step"])["value"]
-    at = zip(d["part"], zip(d["split"], d["step"]), d["value"])
-    return np.array([p == "" and k in parts.index and np.isclose(v, parts[k]) for p, k, v in at], bool)
+    d: pd.DataFrame,  # part ("" = the masked LM), split, step
+) -> np.ndarray:  # (R,) True where the masked LM has the point under its own name, too
+    "Which points without a name say what a part says already."
+    named = d[d["part"].isin(["mlm", "generator"])]
+    there = set(zip(named["split"], named["step"]))
+    return np.array([p == "" and k in there for p, k in zip(d["part"], zip(d["split"], d["step"]))], bool)
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #e108
 def parts_data(
@@ -284,8 +284,7 @@ def parts_data(
         return pd.DataFrame(columns=PARTS_COLUMNS)
     d = over_seeds(loss, by=("split", "group", "step")).rename(columns={"group": "part"})
     repeated = repeats(d)
-    named = d["part"] != ""
-    d["part"] = d["part"].where(named, "total" if named.any() else "mlm")
+    d["part"] = d["part"].where(d["part"] != "", "generator" if "generator" in set(d["part"]) else "mlm")
     d["form"] = d["part"].map(chosen(p, metric="form_loss").groupby("group")["value"].mean())
     d = d[~repeated].assign(family=family, plateau=chosen(p, metric="plateau")["value"].mean())
     return d[PARTS_COLUMNS].sort_values(["part", "split", "step"], ignore_index=True)

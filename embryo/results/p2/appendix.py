@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['NOT_RUN', 'TABLE1_PICTURE', 'TRIVIAL_NOTE', 'scored_l1s', 'with_marks', 'marks_of', 'example_of_grammar',
            'pretraining_settings', 'sizes_of_tasks', 'finetuning_settings', 'table1_data', 'seeds_note',
-           'table1_and_layout', 'gains', 'gains_over_overlap', 'three_stages', 'after_english', 'after_transplants',
-           'claims', 'difference_rows']
+           'table1_and_layout', 'picture_data', 'gains', 'gains_over_overlap', 'three_stages', 'after_english',
+           'after_transplants', 'claims', 'difference_rows']
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #2026d51b
 import pandas as pd
@@ -20,7 +20,7 @@ from .gain import gain_data, overlap_data, plot_gain, table_overlap
 from .losses import loss_curves, loss_data, plot_losses, table_losses
 from .orderings import ORDERINGS, ordering, table_ordering
 from .pictures import nesting_example, plot_arcs, plot_workflow, workflow_data
-from .scores import plot_transfer, table_transfer, transfer_data
+from .scores import asked_as_printed, plot_transfer, table_transfer, transfer_data
 from ..settings import table2, table4, table5
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #fc886726
@@ -149,12 +149,20 @@ def table1_and_layout(rows):
     return d, table_transfer(d, rows)
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #09eb69ca
+def picture_data(
+    rows: pd.DataFrame,  # All rows
+) -> pd.DataFrame:  # As `table1_data`
+    "The cells of table 1 that make whole lines."
+    d = table1_data(rows)
+    return d[d["l1"].isin([*asked_as_printed(d), *P2_TABLE1])]
+
+
 TABLE1_PICTURE = Figure(
     "p2_table1",
-    table1_data,
+    picture_data,
     plot=plot_transfer,
     title="Table 1 as intervals",
-    text="P2, table 1 as intervals (95%, seeds and examples).",
+    text="P2, table 1 as intervals (95%, seeds and examples); L1s that were asked as much as the printed ones.",
     notes=(seeds_note, marks_of),
 )
 
@@ -238,7 +246,13 @@ def after_transplants(rows):
     "p2_orderings",
     title="What is claimed, and does it hold here?",
     text="Orderings of P2: difference and 95% interval (printed difference).",
-    notes=(lambda d: "° = neither side differs from the best predictor without a model.", marks_of),
+    notes=(
+        lambda d: (
+            "° = neither side differs from the best predictor without a model. Each line by itself; the ledger of"
+            " claims corrects for how many it tests, so that a line can be told where the claim is not."
+        ),
+        marks_of,
+    ),
 )
 def claims(rows):
     "Orderings of which both sides were scored: numbers and layout."

@@ -16,7 +16,7 @@ from ...pretraining.transplants import ARM
 from ..figures import p2_order
 from ..levels import above_trivial, data_marks, trivial_levels
 from .losses import marked_stuck
-from .scores import seed_scores, transfer_data
+from .scores import asked_as_printed, seed_scores, transfer_data
 from ..statistics import contrast, over_seeds
 
 # %% ../../../nbs/5_results/06_p2/02_gain.ipynb #c006
@@ -133,7 +133,7 @@ def gain_data(
     rows: pd.DataFrame,  # All rows
     family: str = "roberta",  # Which models
     baseline: str = "none",  # What is subtracted
-    l1s=None,  # Which L1s; default: all but arms
+    l1s=None,  # Which L1s; default: all but arms that were asked as much as the printed ones
     # One line an L1 and task (and "mean"): l1, task, metric, score, gain, low, high, seeds, printed, verdict, tasks,
     # informative, state, overlap (what word overlap gains; NaN for the mean and for single sentences), mark; largest
     # mean gain first
@@ -145,7 +145,7 @@ def gain_data(
             f"p2_gain: no scores of {baseline!r}, from which gains are counted; run the template finetune with"
             f" l1={baseline!r}"
         )
-    wanted = l1s or [l1 for l1 in scores["l1"] if ARM not in l1]
+    wanted = l1s or [l1 for l1 in asked_as_printed(scores) if ARM not in l1]
     l1s = [l1 for l1 in p2_order(wanted) if l1 != baseline]
     shared = [t for t in P2_TASKS if {*l1s, baseline} <= set(scores[scores["task"] == t]["l1"])]
     out = _gains(scores, l1s, baseline, shared)
