@@ -97,7 +97,7 @@ def dates(
     evaluator: str,  # reconstruct or mask_predict
 ) -> pd.DataFrame:  # Steps with 95% intervals
     "When each part of speech reaches 90% of its last value."
-    return reach_step(self.curve(evaluator)).round(3)
+    return reach_step(self.curve(evaluator)).round(dict(step=0, low=0, high=0, last=3))
 
 # %% ../../nbs/5_results/16_embryology.ipynb #adc013fb
 @patch
@@ -155,5 +155,8 @@ def animations(
 @patch
 def mean_scores(self: EmbryologyPage) -> pd.DataFrame:
     "The mean over GLUE's tasks beside the printed one; nothing where none was asked."
-    d = average_data(self.rows)
-    return glue_beside(d) if len(d) else None
+    beside = glue_beside(average_data(self.rows))
+    if beside.empty:
+        print("GLUE's mean beside the paper's: no checkpoint was fine-tuned on all eight tasks near one of the paper's")
+        return None
+    return beside
