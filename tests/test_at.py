@@ -19,7 +19,7 @@ OBJECTIVES = {
     "roberta": dict(optimizer="muon", mask_rate=[0.3, 0.15], accumulate=2, attention_bias="neighbours"),
     "albert": dict(objective="mlm+sop", optimizer="lamb", length=[[24, 0.5], [40, 1.0]]),
     "bert": dict(objective="mlm+nsp", masking="word"),
-    "electra": dict(objective="rtd", curve_every=2, signs=True),
+    "electra": dict(objective="rtd", curve_every=2, signs=True, masked_first=0.5),
 }
 # an L1 that comes again, with a transplant at one border and moments that are carried over another
 CHAIN = "english:2k+body-only,zipf:2k,english:2k"

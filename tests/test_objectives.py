@@ -646,6 +646,38 @@ def test_the_generator_draws_from_its_softmax():
     )
 
 
+def test_a_discriminator_that_reads_first(tmp_path):
+    "Its head rests until then and learns from there; the same if interrupted; no checkpoint has the reader."
+    c = numbered(3000, V=60)
+    cfg = PretrainConfig(objective="rtd", batch=8, length=24, lr=1e-3, warmup=2, steps=8, save=4, masked_first=0.5)
+    cfg = replace(cfg, heldout_batches=2, bf16=False)
+
+    def run(out, *stops):
+        for stop in (*stops, None):
+            series = pretrain(c, c, net("rtd", 65, reader=True), None, cfg, out, progress=False, stop_after=stop)
+        return series
+
+    whole, cut = run(tmp_path / "whole"), run(tmp_path / "cut", 3, 3)
+    assert [e["sha256"] for e in whole.entries.values()] == [e["sha256"] for e in cut.entries.values()]
+    first, half, last = (load_file(whole.path(k) / "model.safetensors") for k in (0, 4, 8))
+    assert not any("reader" in name for name in last) and "discriminator_predictions.dense.weight" in last
+    for name in first:
+        head = "discriminator_predictions" in name
+        assert torch.equal(first[name], half[name]) == head, name
+        assert not torch.equal(half[name], last[name]) or "bias" in name, name
+    losses = [whole.entries[k]["loss"] for k in (4, 8)]
+    # reading is counted in nats of the vocabulary, telling in nats of two answers; what is held out is always told
+    assert losses[0]["train_parts"]["discriminator"] > 3 > 1 > losses[1]["train_parts"]["discriminator"]
+    assert all(x["heldout_parts"]["discriminator"][0] < 1 for x in losses)
+
+
+def test_only_electra_reads_first():
+    with pytest.raises(EmbryoError, match="masked_first is 0.3 and the objective mlm; expected 0 for all but ELECTRA"):
+        PretrainConfig(masked_first=0.3)
+    with pytest.raises(EmbryoError, match="masked_first is 2; expected a share"):
+        PretrainConfig(objective="rtd", masked_first=2)
+
+
 # ---- training
 
 

@@ -46,7 +46,8 @@ def story(out, family="roberta", net=STILL, stop_after=None, end_at=None, **sett
     cfg = replace(PretrainConfig(**SHORT), **settings)
     pairs = bool(find_objective(cfg.objective).pairs)
     no_third = dict(classifier_dropout_prob=0.0) if family == "albert" and net else {}
-    model = build(family, len(tok), 40, pairs=pairs, **TINY, **net, **no_third)
+    reader = bool(settings.get("masked_first"))
+    model = build(family, len(tok), 40, pairs=pairs, reader=reader, **TINY, **net, **no_third)
     update = run.update_once
 
     def update_and_end(*args):
@@ -184,6 +185,7 @@ KINDS = {
     "pairs": dict(family="bert", objective="mlm+nsp", masking="word"),
     "albert, lamb": dict(family="albert", objective="mlm+sop", optimizer="lamb", length=[[24, 0.5], [40, 1]]),
     "electra": dict(family="electra", objective="rtd", curve_every=2, signs=True),
+    "electra that reads": dict(family="electra", objective="rtd", masked_first=0.5, rtd_weight=1.0),
     # about one selected position in a share: where one has none, the batch is not divided
     "few": dict(mask_rate=0.03, batch=3),
 }
