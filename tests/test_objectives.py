@@ -647,7 +647,7 @@ def test_the_generator_draws_from_its_softmax():
 
 
 def test_a_discriminator_that_reads_first(tmp_path):
-    "Its head rests until then and learns from there; the same if interrupted; no checkpoint has the reader."
+    "Its head and the generator rest until then; the same if interrupted; no checkpoint has the reader."
     c = numbered(3000, V=60)
     cfg = PretrainConfig(objective="rtd", batch=8, length=24, lr=1e-3, warmup=2, steps=8, save=4, masked_first=0.5)
     cfg = replace(cfg, heldout_batches=2, bf16=False)
@@ -665,6 +665,9 @@ def test_a_discriminator_that_reads_first(tmp_path):
         head = "discriminator_predictions" in name
         assert torch.equal(first[name], half[name]) == head, name
         assert not torch.equal(half[name], last[name]) or "bias" in name, name
+    words = [load_file(whole.path(k) / "generator/model.safetensors") for k in (0, 4, 8)]
+    body = "electra.encoder.layer.0.output.dense.weight"
+    assert torch.equal(words[0][body], words[1][body]) and not torch.equal(words[1][body], words[2][body])
     losses = [whole.entries[k]["loss"] for k in (4, 8)]
     # reading is counted in nats of the vocabulary, telling in nats of two answers; what is held out is always told
     assert losses[0]["train_parts"]["discriminator"] > 3 > 1 > losses[1]["train_parts"]["discriminator"]

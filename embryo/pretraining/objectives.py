@@ -251,9 +251,11 @@ def replaced_tokens(
     cfg,  # Settings; none is used
 ) -> dict:  # {part: Part}; the discriminator's labels: 1 where a token is not the text's; ids while it reads
     "ELECTRA: which tokens has the generator replaced?"
-    generator = masked_lm(model.generator, batch)
     if batch.reads:
+        with torch.no_grad():
+            generator = masked_lm(model.generator, batch)
         return {"generator": generator, "discriminator": masked_lm(model.reader, batch)}
+    generator = masked_lm(model.generator, batch)
     ids, fake = redraw(batch, generator.logits)
     types = segment_types(model.generator, batch)
     mask = helped_mask(model.discriminator, ids, batch.mask)

@@ -154,8 +154,8 @@ class PretrainConfig:
     # fraction of the memory
     accumulate: int = 1
     rtd_weight: float = 50.0  # of ELECTRA's discriminator loss beside the generator's (official code)
-    # share of the updates, the first, in which ELECTRA's discriminator is a masked LM itself (ours; Clark et al. 2020,
-    # section 3.2, begin its body from a trained generator's)
+    # share of the updates, the first, in which ELECTRA's discriminator is a masked LM itself and its generator rests
+    # (ours; Clark et al. 2020, section 3.2, begin its body from a trained generator's)
     masked_first: float = 0.0
     # of the optimizer where a later stage of a chain begins: fresh, or carried over from the stage before (ours)
     moments: str = "fresh"
