@@ -129,3 +129,42 @@ def test_the_clean_pair_on_the_front_page_is_that_of_the_rows():
     for which, name in (("difference", "difference"), ("within layer", "within its layer")):
         e = lost.loc[which]
         assert f"{name} {e['value']:.2f}, {e['low']:.2f} to {e['high']:.2f}" in text, which
+
+
+def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
+    "Words, probes, facts and tasks over the steps of `grown`."
+    from embryo.results.curves import curve_data, reach_step
+
+    text = (ROOT / "README.md").read_text().split("## What is learned, and when\n")[1].split("\n## ")[0]
+    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    held = embryo.claims(rows).query("mode == 'corrected'").set_index("part")
+    later = held.loc["content after function words"]
+    assert f"{later['effect']:.1f} doublings of the step later ({later['low']:.2f} to {later['high']:.2f})" in text
+    order = held.loc["BERT's order as ALBERT's (tau)", "effect"]
+    assert f"(tau {order:.2f})" in text
+    assert f"{held.loc['ALBERT after BERT', 'effect']:.1f} doublings earlier" in text
+    albert = rows[(rows["family"] == "albert") & (rows["seed"] == 0)]
+    when = reach_step(curve_data(albert, "reconstruct")).set_index("group")["step"]
+    function = when[["conj.", "pron.", "prep.", "det."]]
+    content = when[["adv.", "adj.", "verb", "noun"]]
+    assert f"after {round(function.min(), -2):.0f} to {round(function.max(), -2):.0f} updates" in text
+    assert round(content.min(), -3) == 3000 and f"{round(content.max(), -2):,.0f}" in text
+    asked = albert[(albert["mode"] == "corrected") & albert["step"].isin([0, 4000, 16_000])]
+    probed = asked.query("evaluator == 'probe' and task == 'pos' and layer == 1 and metric == 'micro_f1'")
+    probed = probed.set_index(["group", "step"])["value"]
+    start, quarter, end = (f"{probed.loc[('probe', k)]:.2f}" for k in (0, 4000, 16_000))
+    assert f"{start} before pretraining, {quarter} after a quarter of it and {end} at the end" in text
+    assert f"control task: {probed.loc[('control', 16_000)]:.2f}" in text
+    facts = albert.query("evaluator == 'knowledge' and task == 'common' and metric == 'p@1' and mode == 'corrected'")
+    known = facts[facts["group"] == "all"].set_index("step")["value"]
+    assert "{:.2f}, {:.2f} and {:.2f} of the questions".format(*known.loc[[0, 4000, 16_000]]) in text
+    known = facts[facts["group"] == "P407"].set_index("step")["value"]
+    said = f"{known.loc[8000]:.2f} of the questions after 8,000 updates and in {known.loc[16_000]:.2f} at the end"
+    assert said in text
+    assert held.loc["macro: step 12000 above 16000", "low"] < 0
+    tuned = rows.query("evaluator == 'finetune' and group == 'final' and split == 'dev' and seed == 0")
+    tuned = tuned.query("task == 'STS-B' and metric == 'spearman' and mode != 'published'")
+    tuned = tuned.set_index(["family", "step"])["value"]
+    of_bert = [tuned.loc[("bert", k)] for k in (4000, 8000, 16_000)]
+    assert "BERT is {:.2f}, {:.2f} and {:.2f} after".format(*of_bert) in text
+    assert f"{tuned.loc[('albert', 16_000)]:.2f} at the end" in text
