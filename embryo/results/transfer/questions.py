@@ -58,7 +58,8 @@ def table_questions(
     out = {}
     for e in data.itertuples():
         line = out.setdefault((e.a, e.b), {"what": QUESTIONS[e.a, e.b], "L1s": f"{e.a} – {e.b}"})
-        line[e.task] = f"{e.difference:+.2f} [{e.low:+.2f}, {e.high:+.2f}]{marks.get(e.verdict, '')}"
+        over = f" of {e.tasks:.0f}" if e.task == "mean" else ""
+        line[e.task] = f"{e.difference:+.2f} [{e.low:+.2f}, {e.high:+.2f}]{marks.get(e.verdict, '')}{over}"
     return pd.DataFrame(out.values()).fillna("–")
 
 # %% ../../../nbs/5_results/09_transfer/02_questions.ipynb #5f182702
@@ -66,7 +67,8 @@ def table_questions(
     "x_transfer_table2",
     table=table_questions,
     title="One difference at a time",
-    text="Differences of scores between two L1s, 95% over seeds (Welch) and examples; ↑ ↓: the interval excludes 0.",
+    text="Differences of scores between two L1s, 95% over seeds (Welch) and examples; ↑ ↓: the interval excludes 0;"
+    " the mean is over as many of these tasks as both were asked.",
 )
 def questions(rows):
     "Comparisons of L1s that differ in one thing."
