@@ -107,8 +107,8 @@ figure(
     loss_curves,
     plot=plot_losses,
     title="Losses over tokens",
-    text="Held-out masked-LM loss by tokens seen, with plateau and floor of each L1 (entropy: of the generating"
-    " grammar, from left to right).",
+    text="Held-out masked-LM loss by tokens seen, with plateau and floor of each L1 (entropy, where it is drawn: of the"
+    " generating grammar, from left to right); points alone where only begin and end were measured.",
 )
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #cbb28e43

@@ -163,8 +163,12 @@ def _losses_panel(
     "Loss of one L1 over tokens."
     for split, color, width, style in (("train", "C1", 1, "--"), ("heldout", "C0", 1.6, "-")):
         s = d[d["split"] == split]
-        ax.plot(s["tokens_m"], s["value"], color=color, lw=width, marker=".", ms=4, ls=style, zorder=3)
-    ax.fill_between(s["tokens_m"], s["low"], s["high"], color=color, alpha=0.2, lw=0)  # of the held-out loss
+        way = style if len(s) > 2 else ""  # begin and end: what lies between them was not measured
+        ax.plot(s["tokens_m"], s["value"], color=color, lw=width, marker=".", ms=4 if way else 7, ls=way, zorder=3)
+    if way:
+        ax.fill_between(s["tokens_m"], s["low"], s["high"], color=color, alpha=0.2, lw=0)  # of the held-out loss
+    else:
+        ax.vlines(s["tokens_m"], s["low"], s["high"], color=color, lw=width)
     one = d.iloc[0]
     for column, style, color in levels:
         if pd.notna(one[column]):
