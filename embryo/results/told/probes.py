@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['ENDS', 'NO_START', 'P1_PROBED', 'P1_UNTRAINED', 'NO_NUMBER', 'OTHER_TEXT', 'ends_of', 'ends_by', 'sided',
            'said_layers', 'crossing', 'said_crossing', 'drawn_layers', 'see_layers', 'said_curves', 'said_gains',
-           'beyond', 'said_beyond', 'said_direction', 'said_discriminator', 'see_probes']
+           'beyond', 'said_beyond', 'said_direction', 'surely', 'said_discriminator', 'see_probes']
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #0aa5ebc1
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy.stats import entropy, norm
 
 from ..figures import counted, find_figure
 from ..p1.layers import curve_of
@@ -213,6 +213,19 @@ def said_direction(
     answer = "Yes" if (mine["side"] == "above").all() else "In part" if (mine["side"] == "above").any() else "No"
     return f"{answer}: the paper's {len(rise)} rise over the untrained model, here {sided(mine, 'above')} surely."
 
+# %% ../../../nbs/5_results/14_told/02_probes.ipynb #264bfb7b
+def surely(
+    d: pd.DataFrame,  # Rows of one metric, one a seed
+    level: float,
+    up: bool,  # Above it? Else below
+) -> bool:  # False where there are none
+    "Does the mean lie on one side of a level by more than half of its 95% interval?"
+    if d.empty:
+        return False
+    half = norm.ppf(0.975) * np.sqrt((d["stderr"] ** 2).sum()) / len(d)
+    away = d["value"].mean() - level
+    return bool((away if up else -away) > half)
+
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #rtd00001
 def said_discriminator(
     rows: pd.DataFrame,  # All rows
@@ -223,12 +236,20 @@ def said_discriminator(
     right, constant = (d[d["metric"] == m] for m in ("accuracy", "majority"))
     if right.empty or constant.empty:
         return ""
-    gain = right["value"].mean() - constant["value"].mean()
-    half = norm.ppf(0.975) * np.sqrt((right["stderr"] ** 2).sum()) / len(right)
-    learned = "it has learned from its task" if gain > half else "it has learned nothing that a constant does not know"
+    share = constant["value"].mean()
+    loss = rows[(rows["family"] == "electra") & (rows["group"] == "discriminator") & (rows["metric"] == "loss")]
+    loss = loss[(loss["split"] == "heldout") & (loss["step"] == d["step"].max())]
+    known = entropy([share, 1 - share])
+    if surely(right, share, up=True):
+        learned = "it has learned from its task"
+    elif surely(loss, known, up=False):
+        learned = "it has learned which tokens are likelier to be replaced, and is right no more often by that"
+    else:
+        learned = "it has learned nothing that a constant does not know"
+    nats = f" ({loss['value'].mean():.3f} nats and {known:.3f})" if len(loss) else ""
     return (
         f"Its discriminator is right about {right['value'].mean():.3f} of the held-out tokens at step"
-        f" {d['step'].max():,.0f}, a constant about {constant['value'].mean():.3f}: {learned}."
+        f" {d['step'].max():,.0f}, a constant about {share:.3f}{nats}: {learned}."
     )
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #8f8a7749
