@@ -597,7 +597,11 @@ def test_losses_are_not_drawn_twice():
     same = one[one["group"] == "mlm"].assign(group="")
     d = parts_data(pd.concat([one[one["group"] != ""], same]))
     assert set(d["part"]) == {"mlm", "sop"}
-    assert set(parts_data(one)["part"]) == {"mlm", "sop", "total"} and set(parts_data(same)["part"]) == {"mlm"}
+    assert set(parts_data(same)["part"]) == {"mlm"}
+    # a point of training and one held out between checkpoints
+    assert len(parts_data(pd.concat([one, same.assign(step=999)]))) == len(parts_data(one)) + 2
+    whole = pd.concat([one, one[one["group"] == "sop"].assign(group="total")])
+    assert set(parts_data(whole)["part"]) == {"mlm", "sop", "total"}
 
 
 def test_all_figures_are_drawn(tmp_path):
