@@ -185,7 +185,8 @@ def _losses_key(fig, levels):
     keys = [("held-out, 95% interval", "C0", "-", 1.6), ("training, mean since the point before", "C1", "--", 1)]
     for column, style, color in levels:
         keys.append(("entropy of the text" if column == "entropy" else column, color, style, 1.4))
-    handles = [Line2D([], [], color=color, ls=style, lw=width) for _, color, style, width in keys]
+    points = [".", ".", *[""] * len(levels)]  # losses are measured at points, levels are not
+    handles = [Line2D([], [], color=c, ls=ls, lw=lw, marker=mark) for (_, c, ls, lw), mark in zip(keys, points)]
     names = [name for name, *_ in keys]
     fig.legend(handles, names, loc="lower center", bbox_to_anchor=(0.5, 1), ncol=3, frameon=False, fontsize=8.5)
 
