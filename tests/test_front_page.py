@@ -49,9 +49,9 @@ def test_what_the_front_page_shows_runs(home):
 
 
 def test_ledger_of_the_front_page_is_that_of_the_rows():
-    "The first paper's claims are held against the rows of `open`, the second's against those of `transfer`."
+    "The first paper's claims are held against the rows of `grown`, the second's against those of `transfer`."
     first, second = (
-        embryo.claims(embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv")) for p in ("open", "transfer")
+        embryo.claims(embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv")) for p in ("grown", "transfer")
     )
     held = pd.concat([first.query("number <= 15"), second.query("number > 15")])
     table = embryo.short_claims(held).to_markdown(index=False)
