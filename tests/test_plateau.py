@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from conftest import ROOT
+from scipy.stats import entropy
 from scipy.stats import t as student_t
 
 from embryo.ground.profiles import read_profile
@@ -122,7 +123,7 @@ def test_settings_whose_signs_are_drawn_are_settings(clinics):
     assert list(signs(turned.rows, turned)["name"].unique()) == drawn
 
 
-@pytest.mark.parametrize("name", ["plateau", "plateau-8k", "plateau-families"])
+@pytest.mark.parametrize("name", ["plateau", "plateau-8k", "plateau-families", "electra"])
 def test_every_variant_of_the_clinic_is_run(name):
     "A variant that no result names would look as if it had been tried."
     profile = read_profile(name)
@@ -130,3 +131,15 @@ def test_every_variant_of_the_clinic_is_run(name):
         v for result in profile["results"].values() for l1 in result.get("l1", []) for v in re.findall(r"[\w-]+", l1)
     }
     assert not set(profile["variants"]) - asked
+
+
+def test_a_discriminator_learns_if_it_reads_first():
+    "In the committed tries who reads first is surely below the entropy of the share replaced, and nobody else is."
+    rows = read_rows(ROOT / "papermill_runs/electra/rows.csv")
+    last = rows[(rows["step"] == rows["step"].max()) & (rows["split"] == "heldout")]
+    loss = last.query("group == 'discriminator' and metric == 'loss'").set_index(["l1", "seed"])
+    share = last.query("group == 'rtd' and metric == 'majority'").set_index(["l1", "seed"])["value"]
+    known = share.map(lambda p: entropy([p, 1 - p]))
+    learned = loss["value"] + 2 * loss["stderr"] < known
+    reads = np.array(["~first" in l1 for l1, _ in loss.index])
+    assert (learned == reads).all() and reads.sum() >= 1 and (~reads).sum() >= 2
