@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['OVER', 'OBJECTIVES', 'Batch', 'Part', 'segment_types', 'masked_lm', 'Objective', 'total_loss', 'loss_of_answers',
            'masked_lm_only', 'masked_lm_and_pairs', 'masked_lm_and_order', 'masked_lm_and_next', 'Draws',
-           'uniform_like', 'draw_tokens', 'redraw', 'replaced_tokens', 'objective', 'find_objective',
-           'objective_source', 'objective_loss', 'cut_batch', 'shares_of', 'Share', 'dealt', 'pieces_of', 'pieces',
-           'add_gradients']
+           'uniform_like', 'redraw', 'replaced_tokens', 'objective', 'find_objective', 'objective_source',
+           'objective_loss', 'cut_batch', 'shares_of', 'Share', 'dealt', 'pieces_of', 'pieces', 'add_gradients']
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c002
 from contextlib import nullcontext
@@ -23,7 +22,7 @@ import torch.nn.functional as F
 from ..corpora.floors import AS_MASK, AS_RANDOM
 from ..ground.errors import EmbryoError, choose
 from ..ground.profiles import load_function
-from ..ground.seeds import sha256
+from ..ground.seeds import draw_tokens, sha256
 from ..models.models import helped_mask, hidden_at, mlm_head, pair_head
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c005
@@ -217,18 +216,6 @@ def uniform_like(
     seeded = torch.Generator(logits.device).manual_seed(draws.seed)
     whole = torch.rand(draws.of, generator=seeded, device=logits.device)
     return whole[draws.first : draws.first + len(logits)]
-
-# %% ../../nbs/3_pretraining/00_objectives.ipynb #d7a10c25
-@torch.no_grad()
-def draw_tokens(
-    logits,  # (M, V)
-    uniform,  # (M,) in [0, 1)
-):  # (M,) int64, ids
-    "A token for each position, drawn from its softmax."
-    below = logits.softmax(-1).cumsum(-1)
-    at = (uniform * below[:, -1])[:, None]
-    # rounding may put a number at the very end, where no token is left
-    return torch.searchsorted(below, at, right=True).squeeze(1).clamp(max=logits.shape[1] - 1)
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c025
 @torch.no_grad()
