@@ -5,19 +5,20 @@
 # %% auto #0
 __all__ = ['ENDS', 'NO_START', 'P1_PROBED', 'P1_UNTRAINED', 'NO_NUMBER', 'OTHER_TEXT', 'ends_of', 'ends_by', 'sided',
            'said_layers', 'crossing', 'said_crossing', 'drawn_layers', 'see_layers', 'said_curves', 'said_gains',
-           'beyond', 'said_beyond', 'said_direction', 'surely', 'said_discriminator', 'see_probes']
+           'beyond', 'said_beyond', 'said_direction', 'side_of', 'said_discriminator', 'see_probes']
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #0aa5ebc1
 from functools import partial
 
 import numpy as np
 import pandas as pd
-from scipy.stats import entropy, norm
+from scipy.stats import entropy
 
 from ..figures import counted, find_figure
 from ..p1.layers import curve_of
 from ..p1.losses import FAMILY, PROBES
 from ..p1.orders import names_of
+from ..statistics import over_seeds
 from .sentences import SIDES, Seen, gap, listed, said_seeds, sentences, side, signed, told
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #b9998213
@@ -214,17 +215,15 @@ def said_direction(
     return f"{answer}: the paper's {len(rise)} rise over the untrained model, here {sided(mine, 'above')} surely."
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #264bfb7b
-def surely(
+def side_of(
     d: pd.DataFrame,  # Rows of one metric, one a seed
     level: float,
-    up: bool,  # Above it? Else below
-) -> bool:  # False where there are none
-    "Does the mean lie on one side of a level by more than half of its 95% interval?"
+) -> str:  # Of `SIDES`; open where there are none
+    "On which side of a level the mean surely lies, over seeds and examples."
     if d.empty:
-        return False
-    half = norm.ppf(0.975) * np.sqrt((d["stderr"] ** 2).sum()) / len(d)
-    away = d["value"].mean() - level
-    return bool((away if up else -away) > half)
+        return "open"
+    e = over_seeds(d, by=("metric",)).iloc[0]
+    return side(e["low"], e["high"], level)
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #rtd00001
 def said_discriminator(
@@ -240,9 +239,9 @@ def said_discriminator(
     loss = rows[(rows["family"] == "electra") & (rows["group"] == "discriminator") & (rows["metric"] == "loss")]
     loss = loss[(loss["split"] == "heldout") & (loss["step"] == d["step"].max())]
     known = entropy([share, 1 - share])
-    if surely(right, share, up=True):
+    if side_of(right, share) == "above":
         learned = "it has learned from its task"
-    elif surely(loss, known, up=False):
+    elif side_of(loss, known) == "below":
         learned = "it has learned which tokens are likelier to be replaced, and is right no more often by that"
     else:
         learned = "it has learned nothing that a constant does not know"
