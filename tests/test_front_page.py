@@ -161,6 +161,9 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
     known = facts[facts["group"] == "P407"].set_index("step")["value"]
     said = f"{known.loc[8000]:.2f} of the questions after 8,000 updates and in {known.loc[16_000]:.2f} at the end"
     assert said in text
+    among = albert.query("evaluator == 'knowledge' and task == 'relation' and metric == 'p@1' and group == 'P407'")
+    among = among[among["mode"] != "published"].set_index("step")["value"]
+    assert f"({among.loc[8000]:.2f} and {among.loc[16_000]:.2f})" in text
     assert held.loc["macro: step 12000 above 16000", "low"] < 0
     tuned = rows.query("evaluator == 'finetune' and group == 'final' and split == 'dev' and seed == 0")
     tuned = tuned.query("task == 'STS-B' and metric == 'spearman' and mode != 'published'")
@@ -168,3 +171,10 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
     of_bert = [tuned.loc[("bert", k)] for k in (4000, 8000, 16_000)]
     assert "BERT is {:.2f}, {:.2f} and {:.2f} after".format(*of_bert) in text
     assert f"{tuned.loc[('albert', 16_000)]:.2f} at the end" in text
+    main = {"MNLI": "accuracy", "QNLI": "accuracy", "QQP": "f1", "SST-2": "accuracy", "STS-B": "spearman"}
+    scores = rows.query("family == 'albert' and evaluator == 'finetune' and group == 'final' and seed == 0")
+    scores = scores[scores["split"].isin(["dev", "dev-mm"]) & (scores["mode"] != "published")]
+    scores = scores[scores["task"].map(main) == scores["metric"]]
+    means = scores.groupby(["step", "task"])["value"].mean().groupby("step").mean()
+    quarter, untrained = (round(100 * means[k] / means[16_000]) for k in (4000, 0))
+    assert f"ALBERT has {quarter}% of its last value after a quarter, and {untrained}% of it without" in text

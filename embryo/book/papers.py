@@ -314,8 +314,8 @@ def paper_page(
 READ = (
     "*Not shown* does not mean *contradicted*: the run may be too small to tell. How small is said by *would be seen*:"
     " an effect so much larger than the claim asks for would have been found by 8 of 10 such runs; *no support*, *no"
-    " contradiction*: none in the claim's favour, or against it, would, however large; *nothing*: neither. *Cannot be tested here*: what the claim speaks of was not measured, did not happen, was"
-    " seen at too few checkpoints, or compares trainings of which there is one. *This model*: one training; another"
-    " could differ. All claims of a paper are tested together (Holm's correction), so that a figure may tell a"
-    " difference that is no verdict here."
+    " contradiction*: none in the claim's favour, or against it, would, however large; *nothing*: neither. *Cannot be"
+    " tested here*: what the claim speaks of was not measured, did not happen, was seen at too few checkpoints, or"
+    " compares trainings of which there is one. *This model*: one training; another could differ. All claims of a"
+    " paper are tested together (Holm's correction), so that a figure may tell a difference that is no verdict here."
 )
