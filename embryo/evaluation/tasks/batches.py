@@ -63,6 +63,7 @@ def encode(
     tokenizer,  # A fast tokenizer
     cfg,  # The model's config
     max_length: int = 128,  # Tokens, specials included; longer inputs are cut, the longer sentence first
+    second=None,  # (V,) what each id of the second sentence is exchanged for; None = they stay
 ) -> list:  # Per example (ids, segment ids), arrays (T,)
     "Tokenise one split, once."
     check_fit(tokenizer, cfg, max_length)
@@ -72,7 +73,10 @@ def encode(
     e = tokenizer(*texts, truncation=True, max_length=max_length, return_token_type_ids=True)
     ids = [np.array(i) for i in e["input_ids"]]
     check_ids(ids, tokenizer)
-    return list(zip(ids, map(np.array, e["token_type_ids"])))
+    segments = [np.array(s) for s in e["token_type_ids"]]
+    if second is not None:
+        ids = [np.where(s == 1, np.asarray(second)[i], i) for i, s in zip(ids, segments)]
+    return list(zip(ids, segments))
 
 # %% ../../../nbs/4_evaluation/06_tasks/07_batches.ipynb #c019
 def length_batches(

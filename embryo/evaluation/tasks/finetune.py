@@ -373,6 +373,7 @@ def finetune(
     tokenizer=None,  # Of the task's text; None = the checkpoint's own, in its folder or beside it
     progress: bool = False,  # Show a progress bar
     return_model: bool = False,  # Give (rows, model) back: another task may start from what this one learned
+    second=None,  # (V,) what each id of second sentences is exchanged for, in training and on all splits, see `encode`
     # Rows with evaluator "finetune", one a metric and split other than train; groups final (last pass) and best (the
     # pass that was best on dev: optimistic); metric train_loss in nats, or squared error of scores scaled to 0..1
 ) -> pd.DataFrame:
@@ -380,9 +381,9 @@ def finetune(
     t = as_task(task, data)
     train = drawn(data["train"], config, seed)
     cfg, body, tokenizer = load_body(checkpoint, tokenizer)
-    coded = encode(train, tokenizer, cfg, config.max_length)
+    coded = encode(train, tokenizer, cfg, config.max_length, second)
     labels = {s: d["label"].to_numpy() for s, d in data.items() if s != "train"}
-    asked = {s: (encode(data[s], tokenizer, cfg, config.max_length), y) for s, y in labels.items()}
+    asked = {s: (encode(data[s], tokenizer, cfg, config.max_length, second), y) for s, y in labels.items()}
     model = new_classifier(cfg, body, t, config, seed).to(device())
     updates = plan(config, len(train))[0]
     with torch.random.fork_rng(), tqdm(total=updates, desc=t.name, disable=not progress, leave=False) as bar:
