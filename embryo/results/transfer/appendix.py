@@ -17,7 +17,7 @@ from ..levels import coin, trivial_levels
 from ..nursery.tables import with_interval
 from ..p1.losses import beside, panels
 from ..statistics import over_seeds
-from . import emergence, questions  # noqa: F401 - whose figures are declared by that
+from . import emergence, questions, respelled  # noqa: F401 - whose figures are declared by that
 from .arms import DESIGN, NOT_RUN, PAIR_TASKS, design, learned, models_scored, of_one_language
 from .english import english_models, table_english
 from .heads import comparing, loss_over_seeds, losses_without
