@@ -159,15 +159,14 @@ def _gain_bars(
     ax,
     d: pd.DataFrame,  # Gains of one task by L1, in the order of `y`
     y,  # Heights of the bars
-    color: str,
 ):
     "Gains of one task with their intervals; hatched where the score tells nothing."
     for height, (_, r) in zip(y, d.iterrows()):
         if pd.isna(r["gain"]):
             continue
         plain = bool(r["informative"])
-        look = dict(facecolor=color if plain else "white", hatch=None if plain else "/////")
-        ax.barh(height, r["gain"], height=0.72, edgecolor=color, lw=0.8, zorder=2, **look)
+        look = dict(facecolor="C0" if plain else "white", hatch=None if plain else "/////")
+        ax.barh(height, r["gain"], height=0.72, edgecolor="C0", lw=0.8, zorder=2, **look)
         ax.plot([r["low"], r["high"]], [height, height], color="black", lw=1.2, zorder=3)
     ax.plot(d["printed"], y, "D", mfc="none", mec="C3", ms=4.5, mew=1.2, zorder=4)
 
@@ -181,7 +180,7 @@ def _gain_panel(
     one = data.iloc[0]
     y = np.arange(len(l1s))[::-1]
     d = data.set_index("l1").reindex(l1s)
-    _gain_bars(ax, d, y, "#1b4f72" if one["task"] == "mean" else "C0")
+    _gain_bars(ax, d, y)
     ax.axvline(0, color="black", lw=0.8, zorder=1)
     if pd.notna(one["overlap"]):
         ax.axvline(one["overlap"], color="C4", ls="-.", lw=1.4, zorder=1)
