@@ -14,7 +14,11 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import ks_2samp
 from transformers import AutoModelForMaskedLM
 
+from embryo.corpora.identity.renaming import neighbours, renaming
 from embryo.corpora.tokens import IdCorpus, open_ids, open_tokenizer
+from embryo.evaluation.tasks.finetune import finetune
+from embryo.evaluation.tasks.reading import read_task
+from embryo.evaluation.tasks.settings import FinetuneConfig
 from embryo.ground.errors import EmbryoError
 from embryo.ground.files import read_json, write_json
 from embryo.ground.seeds import sha256
@@ -432,3 +436,26 @@ def test_a_body_that_moved_is_found(series, ids, tok, tmp_path, name, part):
     write_json(tmp_path / "s" / "series.json", info)
     with pytest.raises(EmbryoError, match=f"step6: {part} moved although frozen"):
         english_stage(series.load(4)[0], *ids, tok, STAGE, tmp_path / "s", progress=False)
+
+
+def test_partners_leaves_the_model_alone_and_notes_a_permutation(series, ids, tmp_path):
+    s = write_transplant(series, "partners", tmp_path / "t", corpus=ids[0])
+    s = open_series(s.folder)
+    assert s.entries[4]["sha256"] == series.entries[4]["sha256"]
+    second = np.array(s.info["transplant"]["second"])
+    assert (second == renaming(ids[0])).all() and (np.sort(second) == np.arange(len(second))).all()
+    assert s.info["run"]["l1"] == "english+partners"
+
+
+def test_only_second_sentences_are_respelled(series, tok, lab):
+    "A permutation that changes nothing changes no score; one that does changes those of pairs only."
+    glue = Path(lab["data"]) / "glue"
+    start = series.load(4)
+    config = FinetuneConfig(steps=3, batch=8, max_length=48, max_train=24)
+    for task, changed in (("STS-B", True), ("SST-2", False)):
+        data = {k: d[:40] for k, d in read_task(glue, task).items()}
+        plain = finetune(start, task, data, config)
+        same = finetune(start, task, data, config, second=np.arange(len(tok)))
+        other = finetune(start, task, data, config, second=neighbours(len(tok)))
+        assert plain["value"].equals(same["value"])
+        assert plain["value"].equals(other["value"]) != changed
