@@ -89,8 +89,11 @@ def plot_learned(
         own = data[data["task"] == task]
         for partner, found in [kind for kind in MARKED if kind in kinds]:
             g = own[(own["partner"] == partner) & (own["found"] == found)]
+            few = g["l1"].str.fullmatch(r"(nesting|flat)-\d+")
             style = dict(color=COLOURS[partner], marker=MARKS[found], ls="", ms=5)
-            ax.plot(g["share"].fillna(NO_SHARE), g["value"], label=kind_of(partner, found), **style)
+            ax.plot([], [], label=kind_of(partner, found), **style)
+            for some, face in ((g[~few], COLOURS[partner]), (g[few], "none")):
+                ax.plot(some["share"].fillna(NO_SHARE), some["value"], mfc=face, **style)
         _levels(ax, task, data.attrs["rows"], data)
         ax.axvline(NO_SHARE / 2, color="black", lw=0.5)
         ax.set(title=task, xlabel="share of the way\nfrom plateau to floor", ylabel=own["metric"].iloc[0])
@@ -105,8 +108,9 @@ def plot_learned(
     title="Identity or structure?",
     text="Scores of fine-tuned models over how much of its L1 each had learned, a mark a model: colour, what a partner"
     " is (red: the same id; orange: the same in half; blue: another id; gray: no partners); shape, how it is found (a"
-    " tree, a fixed distance, a search). Left of the line: no share, as nothing is to be learned or no floor is known"
-    " (English). Dashed: no pretraining; dash-dotted: word overlap.",
+    " tree, a fixed distance, a search); hollow: a language of few ids (nesting-50). Left of the line:"
+    " no share, as nothing is to be learned or no floor is known (English). Dashed: no pretraining; dash-dotted:"
+    " word overlap.",
 )
 def identity(rows):
     "Scores beside what was learned."
