@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['P1', 'P2', 'BESIDE', 'PAPERS', 'SMALL', 'ABSENT', 'ABSTRACT', 'READ', 'Section', 'unplaced', 'printed_name',
-           'small_path', 'save_small', 'ours', 'ledger_of', 'claims_in', 'claim_item', 'claims_list', 'place_of',
-           'with_ours', 'section_row', 'verdict_of', 'abstract_list', 'paper_page']
+           'printed_item', 'small_path', 'save_small', 'ours', 'ledger_of', 'claims_in', 'claim_item', 'claims_list',
+           'place_of', 'with_ours', 'section_row', 'verdict_of', 'abstract_list', 'paper_page']
 
 # %% ../../nbs/7_book/06_papers.ipynb #273494db
 import html
@@ -17,6 +17,7 @@ import pandas as pd
 
 from .captions import all_figures, caption_of, first_sentence, made_in
 from ..ground.errors import EmbryoError
+from ..ground.printed import PRINTED, printed_table
 from ..results.claims.ledger import LEDGER, claim_line, main_line, said_claims, said_verdict
 from ..results.claims.verdicts import CLAIMS
 
@@ -109,6 +110,18 @@ def printed_name(
     "How the paper calls a figure."
     found = re.fullmatch(r"p\d_(fig|table)(\d+[a-c]?)", name)
     return f"{'Figure' if found[1] == 'fig' else 'Table'} {found[2]}" if found else ""
+
+# %% ../../nbs/7_book/06_papers.ipynb #77a32fa1
+def printed_item(
+    name: str,  # p1_fig11a
+) -> str:  # HTML; "" for what is ours alone
+    "What the paper prints: the name of a figure, or a table with its values."
+    said = printed_name(name)
+    paper, _, table = name.partition("_")
+    if not said or table not in PRINTED[paper]:
+        return f"<p>{said}</p>" if said else ""
+    values = printed_table(paper, table).rename(columns=lambda c: c.replace("_", " ")).to_html(index=False, border=0)
+    return f"<details><summary>{said}</summary>{values.replace(chr(10), '')}</details>"
 
 # %% ../../nbs/7_book/06_papers.ipynb #ecdfa968
 SMALL = 480  # pixels, the width of a small picture: ours, twice what a column has
@@ -245,10 +258,10 @@ def section_row(
 ) -> str:  # Markdown
     "A section of the paper, and ours beside it."
     names = section.figures.split()
-    printed = ", ".join(filter(None, map(printed_name, names)))
+    printed = "".join(map(printed_item, names))
     found = sorted((ours(name, at, root, modules, page) for name in names), key=lambda li: "<img" not in li)
     shown = f"<ul>{''.join(found)}</ul>" if any(found) else "<p>Not drawn in a committed run.</p>"
-    paper = f"<p>The paper prints</p><p>{printed or 'nothing'}</p>"
+    paper = f"<p>The paper prints</p>{printed or '<p>nothing</p>'}"
     beside = f'<div class="beside"><div class="paper">{paper}</div><div class="ours">{shown}</div></div>'
     said = claims_list(claims, at, page)
     return "\n\n".join(filter(None, [f"## {place_of(section)} - {section.asks}", said, beside]))

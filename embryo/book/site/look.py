@@ -74,6 +74,8 @@ ul.claims p + p { font-size: .85rem; color: var(--pst-color-text-muted); }
 .verdict.contradicted { border-color: var(--pst-color-danger); }
 /* a paper and ours */
 .beside { display: grid; grid-template-columns: 1fr 3fr; gap: 1rem; }
+.beside .paper details { overflow-x: auto; }
+.beside .paper p { margin-bottom: .2rem; }
 .beside .paper p:first-child { color: var(--pst-color-text-muted); margin-bottom: .2rem; }
 .beside ul { list-style: none; padding: 0; display: grid; gap: 1rem; }
 .beside ul { grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); }
