@@ -392,7 +392,9 @@ figure(
     parts_data,
     plot=plot_parts,
     title="Figure 2 - loss, masked-LM accuracy and probes",
-    text="Figure 2a: pretraining loss of ALBERT by part. Full: held-out text, dashed: training text.",
+    text="Figure 2a: pretraining loss of ALBERT by part. Full: held-out text, in windows of one length and without"
+    " help; dashed: training batches as they are trained on, with help to attention and windows that grow where the"
+    " recipe has them, so that a step in a dashed line may be a step of the recipe.",
     column="part",
     wanted=("mlm", "sop"),
     names=PARTS,
