@@ -146,6 +146,9 @@ def new_classifier(
     cfg.hidden_dropout_prob = cfg.attention_probs_dropout_prob = config.model_dropout
     # ALBERT has the longer name
     cfg.classifier_dropout = cfg.classifier_dropout_prob = config.classifier_dropout
+    if config.reads == "mean" and cfg.model_type != "roberta":
+        raise EmbryoError(f"finetune: reads='mean', but {cfg.model_type} reads the first token; only roberta can do both")
+    cfg.reads = config.reads
     head_seed = seed_for("finetune-head", seed)
     return put_on_body(AutoModelForSequenceClassification, cfg, body, head_seed, "new_classifier")
 
@@ -154,7 +157,11 @@ def first_logits(
     model,  # Sequence classifier
     x: dict,  # From `collate`
 ) -> torch.Tensor:  # (B, C)
-    "Logits, with nothing computed that they do not depend on."
+    "Logits from the first token, or from the mean of all, with nothing computed that they do not depend on."
+    if getattr(model.config, "reads", "first") == "mean":
+        hidden = model.base_model(**x).last_hidden_state
+        seen = x["attention_mask"][..., None].to(hidden.dtype)
+        return model.classifier(((hidden * seen).sum(1) / seen.sum(1))[:, None])
     if model.config.model_type != "roberta" or "token_type_ids" in x:
         return model(**x).logits
     B, T = x["input_ids"].shape

@@ -32,6 +32,8 @@ class FinetuneConfig:
     clip: float = 1.0  # Gradient norm
     model_dropout: float = 0.0  # In the body
     classifier_dropout: float = 0.1  # Before the classifier
+    # What the classifier reads: "first", the first token (both papers), or "mean", all tokens (RoBERTa only)
+    reads: str = "first"
     chunk: int = 50  # Batches that are sorted by length together; 1 = no sorting
     # Train in bf16: True, False, or "auto" = where the device computes in it. Scores are always fp32
     bf16: object = "auto"
@@ -42,6 +44,8 @@ class FinetuneConfig:
                 raise EmbryoError(f"FinetuneConfig: {k}={getattr(self, k)!r} must be above 0")
         if not (self.steps > 0 or self.epochs > 0):
             raise EmbryoError(f"FinetuneConfig: steps={self.steps!r} and epochs={self.epochs!r}; one must be above 0")
+        if self.reads not in ("first", "mean"):
+            raise EmbryoError(f"FinetuneConfig: reads={self.reads!r}; accepted: 'first', 'mean'")
         if self.bf16 not in ("auto", True, False):
             raise EmbryoError(f"FinetuneConfig: bf16={self.bf16!r}; accepted: 'auto', True, False")
 
