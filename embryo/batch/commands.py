@@ -415,6 +415,7 @@ def embryo_finetune(
     epochs: float = 3.0,  # Passes over the training set
     lr: float = 5e-4,  # Peak learning rate
     max_length: int = 0,  # Tokens of an input, longer ones are cut; 0 = what the model has positions for, at most 128
+    reads: str = "first",  # What the classifier reads: first (token), or mean (of all; RoBERTa)
 ):
     "Fine-tune one checkpoint on one task and score the development set, with the trivial predictors beside it."
     import pandas as pd
@@ -431,7 +432,7 @@ def embryo_finetune(
     data = read_task(glue, task)
     check_config(checkpoint)
     length = max_length or min(128, positions(AutoConfig.from_pretrained(checkpoint, trust_remote_code=False)))
-    config = FinetuneConfig(epochs=epochs, lr=lr, max_length=length)
+    config = FinetuneConfig(epochs=epochs, lr=lr, max_length=length, reads=reads)
     tuned = finetune(checkpoint, task, data, config, seed=seed, progress=True)
     trivial = trivial_rows(data, task, config, seed).assign(seed=seed)
     print(write_rows(pd.concat([tuned, trivial]), out))

@@ -147,7 +147,9 @@ def new_classifier(
     # ALBERT has the longer name
     cfg.classifier_dropout = cfg.classifier_dropout_prob = config.classifier_dropout
     if config.reads == "mean" and cfg.model_type != "roberta":
-        raise EmbryoError(f"finetune: reads='mean', but {cfg.model_type} reads the first token; only roberta can do both")
+        raise EmbryoError(
+            f"finetune: reads='mean', but {cfg.model_type} reads the first token; only roberta can do both"
+        )
     cfg.reads = config.reads
     head_seed = seed_for("finetune-head", seed)
     return put_on_body(AutoModelForSequenceClassification, cfg, body, head_seed, "new_classifier")
