@@ -188,18 +188,19 @@ def ablate(
     sizes=(),  # How many heads are switched off together; none: `set_sizes`
     seed: int = 0,  # Of the sets of other heads
     most: int = 500,  # Pairs of the development set on which attention is read
+    second=None,  # As of `finetune`: heads are then those that look at partners
 ) -> pd.DataFrame:  # Rows of evaluators equality and ablation
     "What a task loses without the heads that compare, and without others."
     t = as_task(task, data)
     if not t.text2:
         raise EmbryoError(f"ablate: {t.name} has one sentence; equal tokens of another one need two")
     asked = {
-        s: (encode(d, tokenizer, model.config, config.max_length), d["label"].to_numpy())
+        s: (encode(d, tokenizer, model.config, config.max_length, second), d["label"].to_numpy())
         for s, d in data.items()
         if s != "train"
     }
     pairs = [ids for ids, _ in asked["dev"][0][:most]]
-    shares = equal_shares(model, pairs, tokenizer.all_special_ids, across=tokenizer.sep_token_id)
+    shares = equal_shares(model, pairs, tokenizer.all_special_ids, tokenizer.sep_token_id, partner=second)
     heads = ranked_heads(shares)
     means = head_means(model, asked["dev"][0])
     rows = score_splits(model, asked, t, "all")

@@ -20,10 +20,12 @@ def equal_places(
     ids,  # (B, T) int64
     special,  # Ids of special tokens: <s>, </s>, <pad>, <mask> ...
     across: int = -1,  # Id that parts two sentences: count only tokens of the other one; -1: all
+    partner=None,  # (V,) the id that is looked for, of each; None: the same one
 ) -> torch.Tensor:  # (B, T, T) bool: row looks, column is looked at
-    "Where the same token stands elsewhere."
+    "Where the same token, or its partner, stands elsewhere."
+    wanted = ids if partner is None else torch.as_tensor(partner, device=ids.device)[ids]
     real = ~torch.isin(ids, torch.tensor(sorted(special), device=ids.device))
-    same = (ids[:, :, None] == ids[:, None, :]) & real[:, :, None] & real[:, None, :]
+    same = (wanted[:, :, None] == ids[:, None, :]) & real[:, :, None] & real[:, None, :]
     if across < 0:
         return same & ~torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device)
     part = (ids == across).cumsum(1)
@@ -36,6 +38,7 @@ def equal_shares(
     special,  # Ids of special tokens
     across: int = -1,  # As `equal_places`
     batch: int = 64,  # Sequences a forward pass
+    partner=None,  # As `equal_places`
 ) -> np.ndarray:  # (N, L, H + 1) of the N sequences that have equal tokens; the last column is what chance gives
     "Attention to equal tokens, mean over the positions that have one."
     out = []
@@ -47,7 +50,7 @@ def equal_shares(
             ids = torch.nn.utils.rnn.pad_sequence(part, batch_first=True, padding_value=pad).to(m.device)
             lengths = torch.tensor([len(p) for p in part], device=m.device)
             mask = torch.arange(ids.shape[1], device=m.device) < lengths[:, None]
-            equal = equal_places(ids, {*special, pad}, across)
+            equal = equal_places(ids, {*special, pad}, across, partner)
             looks = equal.any(2)
             some = looks.any(1)
             if not some.any():
