@@ -235,7 +235,7 @@ def plot_comparing(
     title="Do heads compare?",
     text="Attention to tokens of the other sentence that are equal to the one that looks, of the head that has most of"
     " it, as a multiple of what a head without preference gives; a dot a model, on English pairs; only of L1s"
-    " whose heads were measured.",
+    " whose heads were measured. Of respelled pairs (+partners): attention to the partner of the one that looks.",
 )
 def heads(rows):
     "Attention to equal tokens."
@@ -279,7 +279,8 @@ def plot_without(
     title="What hangs on them?",
     text="What a score loses when the heads that attend most to equal tokens say only what they say on average (red),"
     " and when as many of the other heads do (gray, mean over their sets, at most ten), or as many"
-    " others of the same layers (blue, where there are enough); mean over seeds, 95%.",
+    " others of the same layers (blue, where there are enough); mean over seeds, 95%. Of respelled pairs (+partners):"
+    " to partners.",
 )
 def without(rows):
     "Losses without heads."
