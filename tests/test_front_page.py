@@ -4,6 +4,7 @@ import json
 import re
 
 import crash
+import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
@@ -178,3 +179,26 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
     means = scores.groupby(["step", "task"])["value"].mean().groupby("step").mean()
     quarter, untrained = (round(100 * means[k] / means[16_000]) for k in (4000, 0))
     assert f"ALBERT has {quarter}% of its last value after a quarter, and {untrained}% of it without" in text
+
+
+def test_what_electra_learned_on_the_front_page_is_that_of_the_rows():
+    "The discriminator against a constant, its probes, and its score beside those of the others."
+    text = (ROOT / "README.md").read_text().split("## What is learned, and when\n")[1].split("\n## ")[0]
+    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    electra = rows[(rows["family"] == "electra") & (rows["seed"] == 0)]
+    ends = electra.query("evaluator == 'pretrain' and split == 'heldout' and step == 8000").set_index(
+        ["group", "metric"]
+    )
+    right, constant = (ends.loc[("rtd", metric), "value"] for metric in ("accuracy", "majority"))
+    base = -sum(p * np.log(p) for p in (constant, 1 - constant))
+    nats = ends.loc[("discriminator", "loss"), "value"]
+    assert f"with {right:.2f}, where a constant has {constant:.2f} ({nats:.2f} nats and {base:.2f})" in text
+    probed = electra.query("evaluator == 'probe' and task == 'pos' and metric == 'micro_f1' and group == 'probe'")
+    probed = probed[probed["mode"] == "corrected"].set_index(["layer", "step"])["value"]
+    assert f"parts of speech with {probed.loc[(1, 8000)]:.2f}, as one" in text
+    assert "({:.2f} to {:.2f}) and recovered ({:.2f})".format(*probed.loc[4].loc[[2000, 4000, 8000]]) in text
+    tuned = rows.query("evaluator == 'finetune' and task == 'STS-B' and metric == 'spearman' and group == 'final'")
+    tuned = tuned[(tuned["split"] == "dev") & (tuned["mode"] != "published") & (tuned["step"] == 8000)]
+    tuned = tuned.set_index("family")["value"]
+    said = "On STS-B it has {:.2f}, BERT after as many updates {:.2f}"
+    assert said.format(*tuned.loc[["electra", "bert"]]) in text
