@@ -31,6 +31,9 @@ QUESTIONS = {
     ): "trees of partners; second sentences respelled with partners, or not",
     ("nesting-closed", "nesting-closed+partners"): "trees of equal ids; second sentences as they are, or respelled",
     ("nesting-either+partners", "none+partners"): "trees of partners, or nothing; second sentences respelled",
+    ("nesting-either+partners", "nesting-closed+partners"): "the first two; second sentences respelled",
+    ("flat-other+partners", "none+partners"): "partners anywhere, no trees, or nothing; second sentences respelled",
+    ("nesting-other+partners", "flat-other+partners"): "partners in trees, or anywhere; second sentences respelled",
     ("nesting-noisy", "nesting-other"): "trees in closed lines: the same id in half of the pairs, or never",
     ("nesting-zipf", "nesting-other"): "trees: the same id, or another one (and closed lines)",
     ("nesting-zipf", "nesting-noisy"): "trees: always the same id, or in half of the pairs (and closed lines)",
@@ -116,13 +119,16 @@ IN_WORDS = {  # L1 -> what it is
     "nesting-closed": "nested pairs of equal ids, each inside its line",
     "nesting-noisy": "likewise, but equal in half of the pairs",
     "nesting-either": "likewise, but never equal: each id has a partner",
-    "nesting-either+partners": "likewise, and English with partners in each second sentence",
-    "nesting-closed+partners": "nested pairs of equal ids, and English with partners in each second sentence",
     "nesting-other": "likewise, and an id shows whether it opens",
     "flat": "pairs of equal ids anywhere in a line",
     "flat-other": "likewise, but never equal",
     "pairs": "each id twice anywhere in a line",
     "copy": "lines whose second half repeats the first",
+    "none+partners": "nothing; English respelled with partners",
+    "nesting-closed+partners": "nested pairs of equal ids, each inside its line; English respelled",
+    "nesting-either+partners": "nested pairs, never equal; English respelled",
+    "nesting-other+partners": "nested pairs, never equal, and an id shows whether it opens; English respelled",
+    "flat-other+partners": "pairs anywhere in a line, never equal; English respelled",
 }
 
 
