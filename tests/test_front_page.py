@@ -121,6 +121,14 @@ def test_the_clean_pair_on_the_front_page_is_that_of_the_rows():
             a,
             task,
         )
+    respelled = differences(scored, [("nesting-either+partners", "nesting-closed+partners")]).set_index("task")
+    sts, qnli = (respelled.loc[task] for task in ("STS-B", "QNLI"))
+    assert f"has {sts['score_a']:.2f} on STS-B and {qnli['score_a']:.2f} on QNLI" in text
+    interval = "{difference:.2f}, {low:.2f} to {high:.2f}".format
+    said = f"{sts['score_b']:.2f} and {qnli['score_b']:.2f} (differences {interval(**sts)}, and {interval(**qnli)})"
+    assert said in text
+    untrained = scored[scored["l1"] == "none+partners"].groupby("task")["value"].mean()
+    assert f"an untrained model {untrained['STS-B']:.2f} and {untrained['QNLI']:.2f}" in text
     asked = "task == 'STS-B' and moment == 'before' and l1 == "
     low, high = (comparing(rows).query(f"{asked}'{l1}'")["times"] for l1 in ("nesting-either", "nesting-closed"))
     assert f"{high.min():.0f} to {high.max():.0f} times" in text and f"{low.min():.1f} to {low.max():.1f} times" in text
@@ -130,6 +138,37 @@ def test_the_clean_pair_on_the_front_page_is_that_of_the_rows():
     for which, name in (("difference", "difference"), ("within layer", "within its layer")):
         e = lost.loc[which]
         assert f"{name} {e['value']:.2f}, {e['low']:.2f} to {e['high']:.2f}" in text, which
+
+
+def test_what_needs_no_trees_on_the_front_page_is_that_of_the_rows():
+    "Partners and equal ids anywhere in a line, and the head that looks for partners."
+    from embryo.results.p2.gain import differences
+    from embryo.results.transfer.arms import models_scored
+    from embryo.results.transfer.heads import comparing, loss_over_seeds, losses_without
+
+    text = (ROOT / "README.md").read_text().split("## What transfers\n")[1].split("\n## ")[0]
+    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    scored = models_scored(rows).query("twin == ''")
+    means = scored.groupby(["l1", "task"])["value"].mean()
+    for l1 in ("flat-other+partners", "nesting-other+partners"):
+        assert f"{means[l1, 'STS-B']:.2f} and {means[l1, 'QNLI']:.2f}" in text, l1
+    roles = differences(scored, [("nesting-other+partners", "flat-other+partners")])
+    assert set(roles["verdict"]) == {"not shown"}
+    helped = scored.query("l1 == 'pairs:3M~equal' and task == 'STS-B'")
+    gain = differences(scored, [("pairs:3M~equal", "none")]).set_index("task").loc["STS-B"]
+    share = f"learn {helped['share'].min():.0%} to {helped['share'].max():.0%} and have {helped['value'].mean():.2f}"
+    assert f"{share} ({gain['difference']:.2f} above no pretraining, {gain['low']:.2f} to {gain['high']:.2f})" in text
+    assert f"never needs it, at {means['nesting-other:3M~equal', 'STS-B']:.2f}" in text
+    partners = "l1 == 'nesting-either+partners' and task == 'STS-B'"
+    times = comparing(rows).query(f"{partners} and moment == 'before'")["times"]
+    assert f"at partners {times.min():.0f} to {times.max():.0f} times" in text
+    lost = loss_over_seeds(losses_without(rows).query(f"{partners} and heads == 1"))
+    lost = lost[lost["split"] == "dev"].set_index("which")
+    all_of = means["nesting-either+partners", "STS-B"]
+    without = "loses {:.2f} of {:.2f}, without another one {:.2f}"
+    assert without.format(lost.loc["equal", "value"], all_of, lost.loc["other", "value"]) in text
+    e = lost.loc["difference"]
+    assert f"(difference {e['value']:.2f}, {e['low']:.2f} to {e['high']:.2f})" in text
 
 
 def test_what_is_learned_on_the_front_page_is_that_of_the_rows():

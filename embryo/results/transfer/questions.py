@@ -123,6 +123,7 @@ IN_WORDS = {  # L1 -> what it is
     "flat": "pairs of equal ids anywhere in a line",
     "flat-other": "likewise, but never equal",
     "pairs": "each id twice anywhere in a line",
+    "pairs:3M~equal": "likewise, helped to compare in the first fifth of the updates",
     "copy": "lines whose second half repeats the first",
     "none+partners": "nothing; English respelled with partners",
     "nesting-closed+partners": "nested pairs of equal ids, each inside its line; English respelled",
