@@ -100,9 +100,9 @@ def read_chain(
                 f"chain {text!r}: {part.strip()!r} is no stay; expected L1:budget, then ~variant and +transplant where"
                 " wanted, as in nesting-zipf:5M+body-only"
             )
-        if m[4] and read_arm(m[4])[1] == "partners":
+        if m[4] and read_arm(m[4])[1] in ("partners", "strangers"):
             raise EmbryoError(
-                f"chain {text!r}: +partners respells the sentences of tasks; it can stand behind a whole L1 only"
+                f"chain {text!r}: +{m[4]} respells the sentences of tasks; it can stand behind a whole L1 only"
             )
         out.append(Stay(m[1], budget(m[2]), tuple(m[3].split(VARIANT)[1:]), "" if m[4] in (None, "none") else m[4]))
     if out[-1].arm:

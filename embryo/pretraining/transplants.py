@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..corpora.identity.renaming import renaming
+from ..corpora.identity.renaming import renaming, strangers
 from ..corpora.tokens import N_SPECIALS, IdCorpus
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import read_json, write_json
@@ -213,7 +213,9 @@ TRANSPLANTS = {
     "feed-forward-only": lambda model, used, seed: reinitialise(model, _but("feed-forward"), seed),
     "layer-norm-only": lambda model, used, seed: reinitialise(model, _but("layer-norm"), seed),
     "shuffled": lambda model, used, seed: shuffle_weights(model, seed),
-    "partners": lambda model, used, seed: copy.deepcopy(model),  # what changes is the spelling of second sentences
+    # what changes is the spelling of second sentences
+    "partners": lambda model, used, seed: copy.deepcopy(model),
+    "strangers": lambda model, used, seed: copy.deepcopy(model),
 }
 
 
@@ -221,7 +223,7 @@ def _but(part):
     return [p for p in PARTS if p != part]
 
 # %% ../../nbs/3_pretraining/06_transplants.ipynb #c026a
-FIXED = ("none", "substitute", "fresh-layer-norm", "partners")  # nothing is drawn
+FIXED = ("none", "substitute", "fresh-layer-norm", "partners", "strangers")  # nothing is drawn
 FROM_IDS = ("substitute", "substitute-random", "partners")  # made from the ids of the L1
 
 
@@ -273,6 +275,8 @@ def transplant(
     )
     if name == "partners":
         note["second"] = renaming(corpus).tolist()
+    if name == "strangers":
+        note["second"] = strangers(len(tok)).tolist()
     return after, tok, note
 
 # %% ../../nbs/3_pretraining/06_transplants.ipynb #c036
