@@ -19,6 +19,7 @@ from embryo.corpora.tokens import IdCorpus, open_ids, open_tokenizer
 from embryo.evaluation.tasks.finetune import finetune
 from embryo.evaluation.tasks.reading import read_task
 from embryo.evaluation.tasks.settings import FinetuneConfig
+from embryo.evaluation.tasks.twins.twins import read_with_twins
 from embryo.ground.errors import EmbryoError
 from embryo.ground.files import read_json, write_json
 from embryo.ground.seeds import sha256
@@ -337,10 +338,6 @@ def test_a_foreign_checkpoint(series, tmp_path):
 
 
 def test_fine_tuning_starts_from_a_transplant(lab, series, ids, tmp_path):
-    from embryo.evaluation.tasks.finetune import finetune
-    from embryo.evaluation.tasks.reading import read_task
-    from embryo.evaluation.tasks.settings import FinetuneConfig
-
     s = write_transplant(series, "substitute", tmp_path / "t", corpus=ids[0])
     rows = finetune(
         s.load(4), "RTE", read_task(lab["data"] + "/glue", "RTE"), FinetuneConfig(epochs=1, max_length=64, max_train=32)
@@ -459,3 +456,23 @@ def test_only_second_sentences_are_respelled(series, tok, lab):
         other = finetune(start, task, data, config, second=neighbours(len(tok)))
         assert plain["value"].equals(same["value"])
         assert plain["value"].equals(other["value"]) != changed
+
+
+def test_every_split_is_respelled(series, tok, lab, monkeypatch):
+    "Training, development set and twins."
+    from embryo.evaluation.tasks import finetune as room
+
+    given = {}
+    plain = room.encode
+
+    def spy(frame, tokenizer, cfg, max_length, second=None):
+        given[len(frame)] = second
+        return plain(frame, tokenizer, cfg, max_length, second)
+
+    monkeypatch.setattr(room, "encode", spy)
+    data = read_with_twins(Path(lab["data"]) / "glue", "QNLI")
+    data = {split: frame[: 20 + i] for i, (split, frame) in enumerate(data.items())}
+    turn = neighbours(len(tok))
+    finetune(series.load(4), "QNLI", data, FinetuneConfig(steps=1, batch=4, max_length=48), second=turn)
+    assert len(data) >= 3 and set(given) == {len(frame) for frame in data.values()}
+    assert all(second is turn for second in given.values())

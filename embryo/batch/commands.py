@@ -428,11 +428,12 @@ def embryo_finetune(
     from embryo.evaluation.tasks.trivial import trivial_rows
     from embryo.ground.rows import write_rows
     from embryo.models.models import check_config
+    from embryo.pretraining.transplants import respelling
 
     data = read_task(glue, task)
     check_config(checkpoint)
     length = max_length or min(128, positions(AutoConfig.from_pretrained(checkpoint, trust_remote_code=False)))
     config = FinetuneConfig(epochs=epochs, lr=lr, max_length=length, reads=reads)
-    tuned = finetune(checkpoint, task, data, config, seed=seed, progress=True)
+    tuned = finetune(checkpoint, task, data, config, seed=seed, progress=True, second=respelling(checkpoint))
     trivial = trivial_rows(data, task, config, seed).assign(seed=seed)
     print(write_rows(pd.concat([tuned, trivial]), out))

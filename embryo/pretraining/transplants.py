@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BODY', 'PARTS', 'PATTERNS', 'TRANSPLANTS', 'FIXED', 'FROM_IDS', 'ARM', 'STAGE', 'ENGLISH_STAGE', 'parts',
            'part_hashes', 'changes', 'used_ids', 'substitution', 'substitute', 'reinitialise', 'shuffle_weights',
-           'read_arm', 'transplant', 'arm_names', 'write_transplant', 'english_stage', 'check_frozen']
+           'read_arm', 'transplant', 'arm_names', 'write_transplant', 'respelling', 'english_stage', 'check_frozen']
 
 # %% ../../nbs/3_pretraining/06_transplants.ipynb #c002
 import copy
@@ -336,6 +336,14 @@ def write_transplant(
         out / "series.json", dict(run=run, transplant=dict(note, source=source), provenance=provenance(), steps=[entry])
     )
     return open_series(out)
+
+# %% ../../nbs/3_pretraining/06_transplants.ipynb #7057150d
+def respelling(
+    checkpoint,  # Folder of a checkpoint
+):  # What ids of second sentences are exchanged for, a list (V,); None: they stay
+    "The respelling of the series that a checkpoint belongs to."
+    header = Path(checkpoint).parent / "series.json"
+    return read_json(header).get("transplant", {}).get("second") if header.is_file() else None
 
 # %% ../../nbs/3_pretraining/06_transplants.ipynb #c041
 # batch 150, lr 5e-5 as P2, table 2; length of the stage: ours

@@ -106,11 +106,11 @@ def plot_learned(
     "x_transfer_fig1",
     plot=plot_learned,
     title="Identity or structure?",
-    text="Scores of fine-tuned models over how much of its L1 each had learned, a mark a model: colour, what a partner"
-    " is (red: the same id; orange: the same in half; blue: another id; gray: no partners); shape, how it is found (a"
-    " tree, a fixed distance, a search); hollow: a language of few ids (nesting-50). Left of the line:"
-    " no share, as nothing is to be learned or no floor is known (English). Dashed: no pretraining; dash-dotted:"
-    " word overlap.",
+    text="Scores of fine-tuned models, on tasks as they are written, over how much of its L1 each had learned: colour,"
+    " what a partner is (red: the same id; orange: the same in half; blue: another id; gray: no partners); shape, how"
+    " it is found (a tree, a fixed distance, a search); hollow: a language of few ids (nesting-50). Left of the line:"
+    " no share, as nothing is to be learned or no floor is known (English). Dashed: no pretraining; dash-dotted: word"
+    " overlap.",
 )
 def identity(rows):
     "Scores beside what was learned."
@@ -223,7 +223,7 @@ def plot_comparing(
             y = [l1s.index(l1) + shift for l1 in d["l1"]]
             ax.plot(d["times"], y, "o", color=colour, ms=4, label=f"{moment} fine-tuning")
         ax.axvline(1, color="black", lw=0.8, ls=":")
-        ax.set(title=task, xlabel="attention to equal tokens\n(times chance)", xlim=(0, None))
+        ax.set(title=task, xlabel="attention to equal tokens\nor partners (times chance)", xlim=(0, None))
         ax.set(yticks=range(len(l1s)), yticklabels=l1s, ylim=(len(l1s) - 0.5, -0.5))
     beside(axes[0, -1])
     return fig

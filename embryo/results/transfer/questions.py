@@ -34,6 +34,8 @@ QUESTIONS = {
     ("nesting-either+partners", "nesting-closed+partners"): "the first two; second sentences respelled",
     ("flat-other+partners", "none+partners"): "partners anywhere, no trees, or nothing; second sentences respelled",
     ("nesting-other+partners", "flat-other+partners"): "partners in trees, or anywhere; second sentences respelled",
+    ("nesting-either+partners", "flat-other+partners"): "likewise, and in trees either may open",
+    ("nesting-either+partners", "nesting-either+strangers"): "trees of partners; respelled with them, or with any",
     ("nesting-noisy", "nesting-other"): "trees in closed lines: the same id in half of the pairs, or never",
     ("nesting-zipf", "nesting-other"): "trees: the same id, or another one (and closed lines)",
     ("nesting-zipf", "nesting-noisy"): "trees: always the same id, or in half of the pairs (and closed lines)",
@@ -128,6 +130,7 @@ IN_WORDS = {  # L1 -> what it is
     "none+partners": "nothing; English respelled with partners",
     "nesting-closed+partners": "nested pairs of equal ids, each inside its line; English respelled",
     "nesting-either+partners": "nested pairs, never equal; English respelled",
+    "nesting-either+strangers": "nested pairs, never equal; English respelled with pairs drawn at random",
     "nesting-other+partners": "nested pairs, never equal, and an id shows whether it opens; English respelled",
     "flat-other+partners": "pairs anywhere in a line, never equal; English respelled",
 }
@@ -157,6 +160,6 @@ def short_arms(
     rule = {named[task]: f"{overlap[task]:.2f}" if task in overlap else "–" for task in named}
     chance = {named[task]: f"{coin(task, metrics[task]):.2f}" for task in named}
     no_model = {"learned": "–", "seeds": "–"}
-    lines.append({"pretrained on": "no model: a linear rule on shared words"} | no_model | rule)
+    lines.append({"pretrained on": "no model: a linear rule on shared words, as written"} | no_model | rule)
     lines.append({"pretrained on": "no model: a coin"} | no_model | chance)
     return pd.DataFrame(lines)
