@@ -125,8 +125,10 @@ def test_the_clean_pair_on_the_front_page_is_that_of_the_rows():
     sts, qnli = (respelled.loc[task] for task in ("STS-B", "QNLI"))
     assert f"has {sts['score_a']:.2f} on STS-B and {qnli['score_a']:.2f} on QNLI" in text
     interval = "{difference:.2f}, {low:.2f} to {high:.2f}".format
-    said = f"{sts['score_b']:.2f} and {qnli['score_b']:.2f} (differences {interval(**sts)}, and {interval(**qnli)})"
-    assert said in text
+    said = f"has {sts['score_b']:.2f} and {qnli['score_b']:.2f} (differences from the first {interval(**sts)}, and"
+    assert f"{said} {interval(**qnli)})" in text
+    strange = scored[scored["l1"] == "nesting-either+strangers"].groupby("task")["value"].mean()
+    assert f"drawn at random it has {strange['STS-B']:.2f} and {strange['QNLI']:.2f}" in text
     untrained = scored[scored["l1"] == "none+partners"].groupby("task")["value"].mean()
     assert f"an untrained model {untrained['STS-B']:.2f} and {untrained['QNLI']:.2f}" in text
     asked = "task == 'STS-B' and moment == 'before' and l1 == "
@@ -154,6 +156,16 @@ def test_what_needs_no_trees_on_the_front_page_is_that_of_the_rows():
         assert f"{means[l1, 'STS-B']:.2f} and {means[l1, 'QNLI']:.2f}" in text, l1
     roles = differences(scored, [("nesting-other+partners", "flat-other+partners")])
     assert set(roles["verdict"]) == {"not shown"}
+    trees = differences(scored, [("nesting-either+partners", "flat-other+partners")]).set_index("task")
+    interval = "{difference:.2f}, {low:.2f} to {high:.2f}".format
+    assert f"(by {interval(**trees.loc['STS-B'])}, and {interval(**trees.loc['QNLI'])})" in text
+    shares = scored.groupby("l1")["share"].mean()
+    for l1, said in (
+        ("flat-other", "learned to {:.0%}, has"),
+        ("nesting-other", "(learned to {:.0%})"),
+        ("nesting-either", "is learned to {:.0%} and shows no roles"),
+    ):
+        assert said.format(shares[l1]) in text, l1
     helped = scored.query("l1 == 'pairs:3M~equal' and task == 'STS-B'")
     gain = differences(scored, [("pairs:3M~equal", "none")]).set_index("task").loc["STS-B"]
     share = f"learn {helped['share'].min():.0%} to {helped['share'].max():.0%} and have {helped['value'].mean():.2f}"
