@@ -27,7 +27,7 @@ from .runs import advise, loss_rows, recipe_of
 from .settings import PretrainConfig, longest
 from .training.loop import Stage, pretrain_stages
 from .training.processes import together
-from .transplants import ARM, TRANSPLANTS, read_arm, used_ids
+from .transplants import ARM, RESPELLINGS, TRANSPLANTS, read_arm, used_ids
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c005
 UNITS = dict(k=10**3, M=10**6, B=10**9)
@@ -100,7 +100,7 @@ def read_chain(
                 f"chain {text!r}: {part.strip()!r} is no stay; expected L1:budget, then ~variant and +transplant where"
                 " wanted, as in nesting-zipf:5M+body-only"
             )
-        if m[4] and read_arm(m[4])[1] in ("partners", "strangers"):
+        if m[4] and read_arm(m[4])[1] in RESPELLINGS:
             raise EmbryoError(
                 f"chain {text!r}: +{m[4]} respells the sentences of tasks; it can stand behind a whole L1 only"
             )

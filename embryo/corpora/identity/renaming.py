@@ -54,7 +54,7 @@ def neighbours(
     other = N_SPECIALS + ((ids - N_SPECIALS) ^ 1)
     return np.where((ids < N_SPECIALS) | (other >= vocab_size), ids, other)
 
-
+# %% ../../../nbs/1_corpora/05_identity/02_renaming.ipynb #94ef2ae8
 def strangers(
     vocab_size: int,  # V, specials included
     seed: int = 0,  # Names the draw
@@ -66,7 +66,7 @@ def strangers(
     other[pairs] = pairs[:, ::-1]
     return other
 
-
+# %% ../../../nbs/1_corpora/05_identity/02_renaming.ipynb #74104086
 def renaming(
     corpus: IdCorpus,  # The L1 of a model
 ) -> np.ndarray:  # (V,) a permutation that is its own inverse; specials keep their ids
