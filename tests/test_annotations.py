@@ -415,7 +415,7 @@ def test_folder_of_tasks(tmp_path):
 
 @pytest.mark.skipif(
     not DATA.is_dir(),
-    reason="set EMBRYO_DATA to a data folder in the layout of README.md to run the tests on real data",
+    reason="set EMBRYO_DATA to a data folder in the layout of nbs/guide/00_data.ipynb to run the tests on real data",
 )
 def test_real_trees_are_their_constituents():
     for bank, n in (("gum", 1271), ("ewt", 2077)):

@@ -1,4 +1,4 @@
-"""The front page's own example: its profile and its file, taken from the text, run through the batch as they stand."""
+"""What the front page, the findings and the guide say: their example runs, and their numbers are those of the rows."""
 
 import json
 import re
@@ -14,13 +14,18 @@ from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
 
 
+def said_in(page):
+    "The text of a notebook below nbs, and what its cells print."
+    cells = json.loads((ROOT / f"nbs/{page}.ipynb").read_text())["cells"]
+    printed = [o.get("data", {}).get("text/markdown", "") for c in cells for o in c.get("outputs", [])]
+    return "\n".join(["".join(x) for x in [*(c["source"] for c in cells if c["cell_type"] == "markdown"), *printed]])
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     "The example's profile, made small, and its mine.py."
     folder = tmp_path_factory.mktemp("mine")
-    cells = json.loads((ROOT / "nbs" / "index.ipynb").read_text())["cells"]
-    prose = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
-    text = "\n".join(prose).split("## Something of your own")[1].split("\n## ")[0]
+    text = said_in("guide/01_own")
     settings = re.search(r"```toml\n(.*?)```", text, re.S)[1]
     table = re.search(r"\[results\.p2_table1\].*", settings)[0]
     small = crash.SIZES.replace('[corpora.klingon]\npath = "klingon.txt"\n', "")
@@ -65,7 +70,7 @@ def test_answer_on_transfer_is_that_of_the_rows():
     import embryo
     from embryo.results.transfer.heads import loss_over_seeds, losses_without
 
-    text = (ROOT / "README.md").read_text().split("## What transfers\n")[1].split("\n## ")[0]
+    text = said_in("findings/00_transfer")
     rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
     assert embryo.short_arms(rows).to_markdown(index=False) in text
     asked = (rows["evaluator"] == "finetune") & (rows["split"] == "dev") & (rows["task"] == "STS-B")
@@ -106,7 +111,7 @@ def test_the_clean_pair_on_the_front_page_is_that_of_the_rows():
     from embryo.results.transfer.arms import models_scored
     from embryo.results.transfer.heads import comparing, loss_over_seeds, losses_without
 
-    text = (ROOT / "README.md").read_text().split("## What transfers\n")[1].split("\n## ")[0]
+    text = said_in("findings/00_transfer")
     rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
     scored = models_scored(rows).query("twin == '' and task in ('STS-B', 'QNLI')")
     pairs = [(f"nesting-closed{arm}", f"nesting-either{arm}") for arm in ("", "+english")]
@@ -148,7 +153,7 @@ def test_what_needs_no_trees_on_the_front_page_is_that_of_the_rows():
     from embryo.results.transfer.arms import models_scored
     from embryo.results.transfer.heads import comparing, loss_over_seeds, losses_without
 
-    text = (ROOT / "README.md").read_text().split("## What transfers\n")[1].split("\n## ")[0]
+    text = said_in("findings/00_transfer")
     rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
     scored = models_scored(rows).query("twin == ''")
     means = scored.groupby(["l1", "task"])["value"].mean()
@@ -187,7 +192,7 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
     "Words, probes, facts and tasks over the steps of `grown`."
     from embryo.results.curves import curve_data, reach_step
 
-    text = (ROOT / "README.md").read_text().split("## What is learned, and when\n")[1].split("\n## ")[0]
+    text = said_in("findings/01_learned")
     rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
     held = embryo.claims(rows).query("mode == 'corrected'").set_index("part")
     later = held.loc["content after function words"]
@@ -234,7 +239,7 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
 
 def test_what_electra_learned_on_the_front_page_is_that_of_the_rows():
     "The discriminator against a constant, its probes, and its score beside those of the others."
-    text = (ROOT / "README.md").read_text().split("## What is learned, and when\n")[1].split("\n## ")[0]
+    text = said_in("findings/01_learned")
     rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
     electra = rows[(rows["family"] == "electra") & (rows["seed"] == 0)]
     ends = electra.query("evaluator == 'pretrain' and split == 'heldout' and step == 8000").set_index(
@@ -253,3 +258,16 @@ def test_what_electra_learned_on_the_front_page_is_that_of_the_rows():
     tuned = tuned.set_index("family")["value"]
     said = "On STS-B it has {:.2f}, BERT after as many updates {:.2f}"
     assert said.format(*tuned.loc[["electra", "bert"]]) in text
+
+
+@pytest.mark.parametrize(
+    "section, page",
+    [("What transfers", "findings/00_transfer"), ("What is learned, and when", "findings/01_learned")],
+)
+def test_the_front_page_says_what_the_findings_say(section, page):
+    "Every number of a section's sentences stands on its page, which is held against the rows."
+    text = (ROOT / "README.md").read_text().split(f"## {section}\n")[1].split("\n## ")[0]
+    sentences = re.findall(r"^\*\*.+", text, re.M)
+    numbers = {x for s in sentences for x in re.findall(r"\d[\d,.]*\d|\d+%", s)}
+    assert len(sentences) >= 4 and numbers
+    assert {x for x in numbers if x not in said_in(page)} == set()

@@ -251,7 +251,8 @@ def test_same_seed_same_bytes_in_another_process(tmp_path):
 
 
 @pytest.mark.skipif(
-    not REAL.is_dir(), reason="set EMBRYO_DATA to a data folder in the layout of README.md to compare layouts"
+    not REAL.is_dir(),
+    reason="set EMBRYO_DATA to a data folder in the layout of nbs/guide/00_data.ipynb to compare layouts",
 )
 def test_layout_is_that_of_the_real_folder(world):
     "Same folders; records with the same fields; tables with the same columns."

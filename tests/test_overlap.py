@@ -300,7 +300,9 @@ def test_data_of_another_size_are_refused(run, old, lab, tmp_path):
 DATA = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="set EMBRYO_DATA to a data folder in the layout of README.md")
+@pytest.mark.skipif(
+    not DATA.is_dir(), reason="set EMBRYO_DATA to a data folder in the layout of nbs/guide/00_data.ipynb"
+)
 def test_what_overlap_scores_on_glue():
     "Scores of an independent implementation, within what words and features leave open."
     for task, want in {"STS-B": 0.760, "QNLI": 0.741, "QQP": 0.545, "MRPC": 0.818, "RTE": 0.592, "MNLI": 0.483}.items():

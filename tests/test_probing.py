@@ -666,7 +666,7 @@ DATA = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")
 
 @pytest.mark.skipif(
     not DATA.is_dir(),
-    reason="set EMBRYO_DATA to a data folder in the layout of README.md to run the tests on real data",
+    reason="set EMBRYO_DATA to a data folder in the layout of nbs/guide/00_data.ipynb to run the tests on real data",
 )
 def test_tasks_of_gum_and_ewt():
     t = read_tasks(DATA)

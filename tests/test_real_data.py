@@ -8,7 +8,7 @@ import pytest
 DATA = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")
 pytestmark = pytest.mark.skipif(
     not DATA.is_dir(),
-    reason="set EMBRYO_DATA to a data folder in the layout of README.md to run the tests on real data",
+    reason="set EMBRYO_DATA to a data folder in the layout of nbs/guide/00_data.ipynb to run the tests on real data",
 )
 
 

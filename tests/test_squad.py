@@ -343,7 +343,7 @@ def test_settings_are_checked(lab, data, tok):
 
 @pytest.mark.skipif(
     not Path(os.environ.get("EMBRYO_DATA") or "/nonexistent").is_dir(),
-    reason="set EMBRYO_DATA to a data folder in the layout of README.md",
+    reason="set EMBRYO_DATA to a data folder in the layout of nbs/guide/00_data.ipynb",
 )
 def test_real_files():
     real = read_squad_folder(Path(os.environ["EMBRYO_DATA"]) / "squad2")

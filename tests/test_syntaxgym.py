@@ -648,7 +648,7 @@ def test_one_item_is_no_evidence():
 # ---- the published suites ------------------------------------------------------------------------------------------
 @pytest.mark.skipif(
     not (DATA / "syntaxgym").is_dir(),
-    reason="set EMBRYO_DATA to a data folder with syntaxgym, in the layout of README.md, to run this on real suites",
+    reason="set EMBRYO_DATA to a data folder with syntaxgym (layout: nbs/guide/00_data.ipynb)",
 )
 def test_the_published_suites():
     "Sizes, circuits, levels of chance, and a model of others on some of their items."

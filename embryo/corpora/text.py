@@ -75,8 +75,8 @@ def text_files(
     data = Path(data)
     if not data.is_dir():
         raise EmbryoError(
-            f"{data}: no such data folder; give DATA=/path/to/data in the layout of the README, or use the profile"
-            " micro, which makes its own"
+            f"{data}: no such data folder; give DATA=/path/to/data in the layout of nbs/guide/00_data.ipynb, or use"
+            " the profile micro, which makes its own"
         )
     if isinstance(folders, str):
         raise EmbryoError(f"{data}: folders is {shown(folders)}; expected a list, as in [{shown(folders)}]")

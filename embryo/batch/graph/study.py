@@ -149,7 +149,7 @@ def check_data(
     dry: bool,  # May it be missing?
 ):
     "Refuse a data folder where none is read, and none where one is."
-    layout = "give DATA=/path/to/data in the layout that README.md describes"
+    layout = "give DATA=/path/to/data in the layout of nbs/guide/00_data.ipynb"
     if micro and data:
         raise EmbryoError(
             f"profile {name} makes its own data; leave DATA out, or choose a profile that reads a folder (open)"
@@ -189,7 +189,7 @@ def data_files(
         found = sorted(f for f in study.data.glob(pattern) if f.is_file())
         if not found:
             raise EmbryoError(
-                f"{study.data / pattern}: no such file; this profile reads it (README.md describes the layout)"
+                f"{study.data / pattern}: no such file; this profile reads it (layout: nbs/guide/00_data.ipynb)"
             )
         out += found
     return out

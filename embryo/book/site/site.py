@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FIRST', 'ANSWERED', 'notebook_page', 'of_profile', 'profile_page', 'cite_page', 'steps_page', 'held_claims',
-           'short_answers', 'answers_page', 'run_titles', 'listed', 'first_page', 'put_all', 'place_pages',
-           'only_pages', 'captions_in', 'sources', 'copy_wanted', 'lay_out', 'embryo_book']
+           'short_answers', 'answers_page', 'run_titles', 'listed', 'contents_of', 'first_page', 'put_all',
+           'place_pages', 'only_pages', 'captions_in', 'sources', 'copy_wanted', 'lay_out', 'embryo_book']
 
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #16d9af3d
 import contextlib
@@ -121,8 +121,8 @@ caption, with an interval, a floor or a control beside each number.
 **In ten minutes:** {papers} go through each paper, section by section, with ours beside it. {appendices} show the
 figures themselves; each caption leads to its numbers, to all rows, to the settings and to the code. {steps}
 
-**To use it or to change it:** the [front page](nbs/index.ipynb) has the two commands that make everything; the floors
-below are the library, in the order of reading.
+**To use it or to change it:** the [front page](nbs/index.ipynb) has the two commands that make everything, a guide the
+rest; the floors below are the library, in the order of reading.
 """
 
 
@@ -140,26 +140,34 @@ def held_claims(
     return "\n\n".join(["## What holds?", said, *parts])
 
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #20643ab2
-ANSWERED = ("What transfers", "What is learned, and when")  # sections of the front page
+# section of the front page -> the page with its numbers
+ANSWERED = {
+    "What transfers": "nbs/findings/00_transfer.ipynb",
+    "What is learned, and when": "nbs/findings/01_learned.ipynb",
+}
 
 
 def short_answers(
     index,  # nbs/index.ipynb
-) -> dict:  # Section -> sentences, Markdown
-    "The bold sentences with which paragraphs of the front page begin."
+) -> dict:  # Section -> paragraphs, Markdown
+    "The paragraphs of the front page that begin with a bold sentence."
     text = "\n\n".join("".join(c["source"]) for c in read_json(index)["cells"] if c["cell_type"] == "markdown")
     sections = dict(re.findall(r"^## ([^\n]+)$(.*?)(?=^## |\Z)", text, re.M | re.S))
-    return {name: re.findall(r"^\*\*(.+?)\*\*", sections.get(name, ""), re.M) for name in ANSWERED}
+    return {name: re.findall(r"^\*\*.+", sections.get(name, ""), re.M) for name in ANSWERED}
 
-
+# %% ../../../nbs/7_book/07_site/02_site.ipynb #a0fa15a8
 def answers_page(
     book: Book,
 ) -> str:  # Markdown; "" where the front page answers nothing
-    "The short answer, with the way to the long one."
-    found = {name: said for name, said in short_answers(book.root / "nbs/index.ipynb").items() if said}
-    parts = [f"### {name}\n\n" + "\n".join(f"- {x}" for x in said) for name, said in found.items()]
-    whole = "Small models, on two CPU cores; with numbers and intervals: [the front page](nbs/index.ipynb)."
-    return "\n\n".join(["## What was found, in short", whole, *parts]) if parts else ""
+    "The short answers, each section with the way to its numbers."
+    parts = []
+    for name, said in short_answers(book.root / "nbs/index.ipynb").items():
+        page = ANSWERED[name]
+        whole = f"All numbers and intervals: [{name.lower()}]({page})." if page in book.files else ""
+        if said:
+            parts.append("\n\n".join(filter(None, [f"### {name}", *said, whole])))
+    about = "Small models, on two CPU cores."
+    return "\n\n".join(["## What was found, in short", about, *parts]) if parts else ""
 
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #7a198a16
 def run_titles(
@@ -179,6 +187,15 @@ def listed(
     *links, last = [f"[{text}]({to})" for text, to in pages]
     return " and ".join(filter(None, [", ".join(links), last]))
 
+# %% ../../../nbs/7_book/07_site/02_site.ipynb #f265b748
+def contents_of(
+    house: list,  # From `floors`
+) -> tuple:  # (findings, guide, library): pages of contents
+    "What a reader, a user and a contributor look for."
+    pages = {p.path.name: f"nbs/{p.path.name}/{CONTENTS}" for p in house}
+    found, guide = ([pages.pop(name)] if name in pages else [] for name in ("findings", "guide"))
+    return found, guide, list(pages.values())
+
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #1492f384
 def first_page(
     book: Book,
@@ -193,9 +210,12 @@ def first_page(
     turn = f"[Step by step](steps/{steps[0]}.md) turns checkpoints by a slider." if steps else ""
     beside = listed([(BESIDE[p], f"papers/{p}.md") for p in PAPERS])
     text = FIRST.format(papers=beside, appendices=listed(ours), steps=turn)
+    found, guide, library = contents_of(house)
+    appendices = [f"{text} <{entry(f)}>" for text, f in ours]
     parts = {
-        "What was found": [*papers, *[f"{text} <{entry(f)}>" for text, f in ours], *[f"steps/{p}" for p in steps]],
-        "The library": ["The front page <nbs/index>", "nbs/desk", *[f"nbs/{p.path.name}/{CONTENTS}" for p in house]],
+        "What was found": [*found, *papers, *appendices, *[f"steps/{p}" for p in steps]],
+        "To use it": ["The front page <nbs/index>", "nbs/desk", *guide],
+        "The library": library,
         "The project": [f"nbs/profiles/{CONTENTS}", "planned", *[entry(f) for f in TEXTS if f in book.files], "cite"],
     }
     trees = [toctree(pages, caption=name, maxdepth=1) for name, pages in parts.items()]
