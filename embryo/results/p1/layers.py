@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PROBE_COLUMNS', 'UNTRAINED', 'PROBE_LINES', 'PROBE_CAPTION', 'LAYER_COLUMNS', 'LAYER_CAPTION', 'at_depth',
-           'probe_points', 'heldout_points', 'probe_data', 'curve_of', 'draw_untrained', 'draw_probe', 'probe_legend',
-           'probe_title', 'plot_probes', 'spelled_note', 'untrained_note', 'probe_figure', 'layer_data', 'draw_curves',
-           'draw_grid', 'plot_layers', 'half_data', 'plot_half']
+           'probe_points', 'heldout_points', 'probe_data', 'curve_of', 'draw_untrained', 'draw_line', 'draw_probe',
+           'probe_legend', 'probe_title', 'plot_probes', 'spelled_note', 'untrained_note', 'begins_note',
+           'probe_figure', 'layer_data', 'draw_curves', 'draw_grid', 'plot_layers', 'half_data', 'plot_half']
 
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #c002
 import numpy as np
@@ -52,12 +52,16 @@ def probe_points(
     k: int,  # Layer of the paper's twelve
 ) -> list:  # One frame: task, split, layer, depth, group, mode, step, value, low, high, seeds, n; or none
     "Scores of probes at one depth."
-    p = chosen(rows, evaluator="probe", metric="micro_f1", family=family, l1=l1)
-    p = one_split(chosen(p, task=list(PROBES), group=["probe", "control", "majority"]))
+    asked = chosen(rows, evaluator="probe", family=family, l1=l1)
+    older = chosen(asked, metric="selectivity", group="probe").assign(group="selectivity")
+    p = pd.concat([chosen(asked, metric="micro_f1"), older], ignore_index=True)
+    p = one_split(chosen(p, task=list(PROBES), group=["probe", "control", "selectivity", "majority"]))
     if p.empty:
         return []
     here, depth = at_depth(p, k)
-    return [averaged(here, ("task", "split", "layer", "group", "mode", "step")).assign(depth=depth)]
+    by = ("task", "split", "layer", "group", "mode", "step")
+    above = here["group"] == "selectivity"  # may be below zero
+    return [averaged(d, by, bottom=b).assign(depth=depth) for d, b in ((here[~above], 0), (here[above], -1)) if len(d)]
 
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #e008
 def heldout_points(
@@ -100,7 +104,7 @@ def probe_data(
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #e012
 def curve_of(
     data: pd.DataFrame,  # From `probe_data`
-    group: str,  # probe, control or majority
+    group: str,  # probe, control, selectivity or majority
     mode: str = "corrected",  # corrected or published
 ) -> pd.DataFrame:
     "The points of one kind of line."
@@ -121,21 +125,27 @@ def draw_untrained(
         ax.axhline(value, color=color, **UNTRAINED)
 
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #aaae3e90
+def draw_line(
+    ax,  # matplotlib axes
+    d: pd.DataFrame,  # From `curve_of`
+    color: str,  # Of the task
+):
+    "A curve with its points and its band."
+    width = smooth((d["high"] - d["low"]) / 2)
+    ax.plot(d["step"], d["raw"], ".", color=color, ms=4, alpha=0.3)
+    ax.plot(d["step"], d["value"], color=color, lw=1.8)
+    ax.fill_between(d["step"], d["value"] - width, d["value"] + width, color=color, alpha=0.15, lw=0)
+
+# %% ../../../nbs/5_results/05_p1/01_layers.ipynb #5454488e
 def draw_probe(
     ax,  # matplotlib axes
     data: pd.DataFrame,  # From `probe_data`, one task
     color: str,  # Of the task
 ):
-    "All lines of one task."
-    d = curve_of(data, "probe")
-    width = smooth((d["high"] - d["low"]) / 2)
-    ax.plot(d["step"], d["raw"], ".", color=color, ms=4, alpha=0.3)
-    ax.plot(d["step"], d["value"], color=color, lw=1.8)
-    ax.fill_between(d["step"], d["value"] - width, d["value"] + width, color=color, alpha=0.15, lw=0)
-    for thin, ls in ((curve_of(data, "control"), "--"), (curve_of(data, "probe", "published"), ":")):
-        ax.plot(thin["step"], thin["raw"], color=color, lw=0.8, ls=ls, alpha=0.55)
-    if data["task"].iloc[0] in PROBES:
-        draw_untrained(ax, d["step"], d["raw"], color)
+    "What a probe scores: as measured, as published, and without any model."
+    draw_line(ax, curve_of(data, "probe"), color)
+    thin = curve_of(data, "probe", "published")
+    ax.plot(thin["step"], thin["raw"], color=color, lw=0.8, ls=":", alpha=0.55)
     major = curve_of(data, "majority")["raw"]
     if len(major):
         edge = dict(transform=ax.get_yaxis_transform(), clip_on=False)
@@ -152,12 +162,8 @@ def probe_legend(
         if len(d):
             name = PROBES.get(task, "masked LM (held out)")
             handles.append(key(f"{name} (n = {d['n'].max():,.0f})", color=HUES[task], lw=1.8))
-    if len(curve_of(data, "control")):
-        handles.append(key("control task", color="gray", ls="--", lw=1))
     if len(curve_of(data, "probe", "published")):
         handles.append(key("published: last mini-batch", color="gray", ls=":", lw=1))
-    if (curve_of(data[data["task"].isin(PROBES)], "probe")["step"] == 0).any():
-        handles.append(key("untrained model (step 0)", color="gray", **UNTRAINED))
     if len(curve_of(data, "majority")):
         handles.append(key("stub at the edge: majority class", color="gray", lw=1.5))
     return handles
@@ -175,18 +181,25 @@ def probe_title(
 def plot_probes(
     data: pd.DataFrame,  # From `probe_data`
 ):  # matplotlib figure, or None
-    "Probes of one layer over steps; control and published scores thin."
+    "Probes of one layer over steps, and what they have above their control tasks."
     if data.empty or data["step"].max() <= 0:
         return None
-    fig, axes = panels(1, 1, 8.6, 4.2)
-    ax = axes[0, 0]
+    above = curve_of(data, "selectivity")
+    width = 11.4 if len(above) else 8.6
+    fig, (axes,) = panels(1, 1 + (len(above) > 0), width, 4.2)
     for task in [t for t in HUES if t in set(data["task"])]:
-        draw_probe(ax, data[data["task"] == task], HUES[task])
-    low = data.loc[data["mode"] == "corrected", "raw"].min()
+        draw_probe(axes[0], data[data["task"] == task], HUES[task])
+        if len(axes) > 1:
+            draw_line(axes[1], above[above["task"] == task], HUES[task])
+    low = data.loc[(data["mode"] == "corrected") & data["group"].isin(["probe", "majority"]), "raw"].min()
     bottom = max(0, np.floor(10 * low - 0.5) / 10)
-    ax.set(ylabel="accuracy (micro-F1 of probes)", title=probe_title(data), ylim=(bottom, 1))
-    steps_axis(ax, data["step"].max())
-    beside(ax, probe_legend(data), labelspacing=0.6, borderaxespad=1.2)
+    axes[0].set(ylabel="accuracy (micro-F1 of probes)", title=probe_title(data), ylim=(bottom, 1))
+    if len(axes) > 1:
+        axes[1].axhline(0, color="gray", lw=1)
+        axes[1].set(ylabel="accuracy above the control task's", title="Selectivity: above a control task")
+    for ax in axes:
+        steps_axis(ax, data["step"].max())
+    beside(axes[-1], probe_legend(data), labelspacing=0.6, borderaxespad=1.2)
     fig.tight_layout()
     return fig
 
@@ -206,12 +219,21 @@ def untrained_note(
         return "Thin level lines, dash-dotted: the same probe on the untrained model (step 0)."
     return "The untrained model was not probed."
 
+# %% ../../../nbs/5_results/05_p1/01_layers.ipynb #a6bed437
+def begins_note(
+    data: pd.DataFrame,  # From `probe_data`
+) -> str:
+    "Where curves begin."
+    if (data.loc[data["task"].isin(PROBES), "step"] == 0).any():
+        return "Curves begin at the untrained model (step 0)."
+    return "The untrained model was not probed."
+
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #4fd56eee
 PROBE_LINES = (
-    "Lines: mean of three consecutive checkpoints; points: as measured."
-    " Dotted: the published score, on the last mini-batch of the test set."
+    "Left, lines: mean of three consecutive checkpoints; points: as measured; dotted: the published score, on the last"
+    " mini-batch of the test set. Right: how far a probe is above its control task, a random label for each word."
 )
-PROBE_CAPTION = dict(column="task", names=PROBES, notes=(untrained_note, depth_note, bands_note, spelled_note))
+PROBE_CAPTION = dict(column="task", names=PROBES, notes=(begins_note, depth_note, bands_note, spelled_note))
 
 
 figure(

@@ -139,10 +139,11 @@ def averaged(
     rows: pd.DataFrame,  # Rows of one metric
     by,  # What makes a point
     top: float = 1.0,  # Highest possible value
+    bottom: float = 0.0,  # Lowest possible value
 ) -> pd.DataFrame:  # `by`, value, sd, low, high, seeds, n
     "Mean over seeds, the interval kept in range."
     d = over_seeds(rows, by=by)
-    d["low"] = d["low"].clip(lower=0)
+    d["low"] = d["low"].clip(lower=bottom)
     d["high"] = d["high"].clip(upper=top)
     return d
 
