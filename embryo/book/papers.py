@@ -208,7 +208,7 @@ def claim_item(
     line = claim_line(g)
     number = g["number"].iloc[0]
     name = line["figure"]
-    shown = printed_name(name) or name.partition("_")[2]
+    shown = printed_name(name) or printed_name(name.rpartition("_")[0]) or name.partition("_")[2]
     target = f"{os.path.relpath(at[name], os.path.dirname(page) or '.')}#{name}" if name in at else ""
     link = f' <a href="{html.escape(target, quote=True)}">{shown}</a>' if target else ""
     kind = line["verdict"].split()[0]

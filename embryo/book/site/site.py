@@ -45,7 +45,7 @@ def notebook_page(
     "A notebook as a page."
     ran = page in book.runs
     raw = read_json(book.root / page)
-    shown = page_cells(raw["cells"], folded=ran)
+    shown = page_cells(raw["cells"], folded=ran or Path(page).parts[1] == "findings")
     steps = book.steps.get(Path(page).parts[1], ())
     title_of(raw["cells"], page)
     cells = with_captions(shown, page, book.root, book.modules, steps) if ran else [cell for cell, _ in shown]
@@ -118,8 +118,11 @@ How does a masked language model come to know what it knows? And what in its pre
 Two papers asked; this book shows what became of their figures and tables when they were made again from data to
 caption, with an interval, a floor or a control beside each number.
 
-**In ten minutes:** {papers} go through each paper, section by section, with ours beside it. {appendices} show the
-figures themselves; each caption leads to its numbers, to all rows, to the settings and to the code. {steps}
+**In ten minutes:** what was found and which claims hold, on this page; behind each stands a page with its numbers.
+
+**In an hour:** {papers} go through each paper, section by section, with ours beside it. {steps} The executed appendices
+have every figure and table: {appendices}. Each caption leads to its numbers, to all rows, to the settings and to the
+code.
 
 **To use it or to change it:** the [front page](nbs/index.ipynb) has the two commands that make everything, a guide the
 rest; the floors below are the library, in the order of reading.
