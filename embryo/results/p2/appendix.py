@@ -12,6 +12,7 @@ __all__ = ['NOT_RUN', 'TABLE1_PICTURE', 'TRIVIAL_NOTE', 'scored_l1s', 'with_mark
 import pandas as pd
 
 from ...ground.printed import P2_TABLE1
+from ...pretraining.chains import is_chain
 from ...pretraining.transplants import ARM
 from ..figures import Figure, figure
 from ..levels import data_sizes, marks_note
@@ -115,9 +116,10 @@ figure(
 def table1_data(
     rows: pd.DataFrame,  # All rows
 ) -> pd.DataFrame:  # As `transfer_data`
-    "The cells of table 1: L1s, and of the transplants the paper's own; the others have tables of their own."
+    "The cells of table 1: L1s, and of the transplants the paper's own; others and chains have tables of their own."
     d = transfer_data(rows)
-    d = d[~d["l1"].str.contains(ARM, regex=False) | d["l1"].isin(P2_TABLE1)].copy()
+    elsewhere = d["l1"].str.contains(ARM, regex=False) | d["l1"].map(is_chain)
+    d = d[~elsewhere | d["l1"].isin(P2_TABLE1)].copy()
     return with_marks(d, rows)
 
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #9fdc2111
