@@ -65,10 +65,11 @@ def step_scores(
 def shared_tasks(
     s: pd.DataFrame,  # From `step_scores`, one mode
 ) -> set:
-    "What a mean is over: all tasks, if some checkpoint has them all, else those that every checkpoint has."
+    "What a mean is over: all tasks, if most checkpoints have them all, else those that every checkpoint has."
     sets = s.groupby(["seed", "step"], dropna=False)["task"].agg(set)
     every = set.union(*sets)
-    return every if any(x == every for x in sets) else set.intersection(*sets)
+    whole = sum(x == every for x in sets)
+    return every if 2 * whole > len(sets) else set.intersection(*sets)
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #c006a
 def glue_mean(
