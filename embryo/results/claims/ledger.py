@@ -17,6 +17,7 @@ from ...ground.errors import EmbryoError, choose
 from . import p1_structure, p1_tasks, p1_words, p2  # noqa: F401 - whose claims are declared by that
 from .verdicts import CLAIMS, VERDICTS, corrected, judged
 from ..figures import figure
+from ..statistics import shared_steps
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #94a09a49
 PAPERS = {"p1": ("p1",), "p2": ("p2", "follow-up")}  # table -> papers whose claims it holds
@@ -29,6 +30,7 @@ def held(
 ) -> list:  # Of (Result, p after Holm's correction), in the order of the numbers
     "All claims of one table."
     choose("paper", paper, PAPERS, "claims")
+    rows = shared_steps(rows)
     mine = [c for _, c in sorted(CLAIMS.items()) if c.paper in PAPERS[paper] and mode in c.modes]
     return corrected([judged(c, mode, c.parts(rows, mode, np.random.default_rng(c.number))) for c in mine])
 

@@ -231,8 +231,9 @@ def bands_note(
 ) -> str:  # A sentence
     "What bands are made of."
     d = points(data)
-    seeds = d["seeds"].max()
-    over = "examples only (one seed)" if seeds == 1 else f"{seeds:.0f} seeds and examples"
+    fewest, most = d["seeds"].min(), d["seeds"].max()
+    seeds = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
+    over = "examples only (one seed)" if most == 1 else f"{seeds} seeds and examples"
     main = d[d["mode"] == "corrected"] if "mode" in d else d
     return f"Bands: 95%, over {over}{said_count(main['n'])}."
 
