@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'LEDGER', 'held', 'lines_of', 'ledger_data', 'claims', 'said_range', 'said_effect', 'said_verdict',
-           'main_line', 'could_be', 'said_power', 'claim_line', 'table_claims', 'said_claims', 'short_claims',
-           'correction_note', 'published_note', 'seeds_note']
+           'main_line', 'could_be', 'said_power', 'claim_line', 'table_claims', 'said_claims', 'said_beside',
+           'short_claims', 'correction_note', 'published_note', 'seeds_note']
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #fec20e30
+import re
 from functools import partial
 
 import numpy as np
@@ -173,13 +174,29 @@ def said_claims(
     return f"Of {len(main)} claims: {', '.join(parts)}."
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #55b7b316
+def said_beside(
+    g: pd.DataFrame,  # From `ledger_data`, one claim in both modes
+) -> str:
+    "What a verdict alone would hide: the correction, a measure that is too weak, the published scoring."
+    main, other = (g[g["mode"] == mode] for mode in ("corrected", "published"))
+    x = main_line(main)
+    alone = re.search(r"\w+ if it were the only claim", x.note or "")
+    said = [alone[0]] if alone else []
+    if x.verdict == VERDICTS[2] and not alone and not could_be(main)[0]:
+        said.append("such a run could not have supported it")
+    if len(other) and main_line(other).verdict != x.verdict:
+        said.append(f"as published: {main_line(other).verdict}")
+    return "; ".join(said) or "–"
+
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #dc44ba5a
 def short_claims(
     data: pd.DataFrame,  # From `ledger_data`, of one or more tables
-) -> pd.DataFrame:  # Layout: claim, verdict, figure
-    "The ledger in three columns; `to_markdown(index=False)` makes it Markdown."
+) -> pd.DataFrame:  # Layout: claim, verdict, beside it, figure
+    "The ledger in four columns; `to_markdown(index=False)` makes it Markdown."
     view = table_claims(data)
     view["claim"] = view["claim"].str.replace(r" \([^()]*\)$", "", regex=True)
-    return view[["claim", "verdict", "figure"]]
+    view["beside it"] = [said_beside(g) for _, g in data.groupby("number")]
+    return view[["claim", "verdict", "beside it", "figure"]]
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #e0c66b36
 def correction_note(
