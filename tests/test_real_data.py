@@ -74,3 +74,20 @@ def test_minimal_pairs():
     asked = rows.query("metric == 'accuracy' and task == 'pll-all'").set_index("split")
     assert asked["n"].to_dict() == {"blimp": 268, "zorro": 92} and (asked["value"] > 0.5).all()
     assert rows.query("metric == 'skipped_pairs'")["value"].eq(0).all()
+
+
+def test_lengths_in_qnli_tell_the_wrong_way_round():
+    "Why a model that knows nothing may be below a coin there: nbs/findings/00_transfer.ipynb says these numbers."
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    from embryo.evaluation.tasks.reading import read_task
+
+    splits = read_task(DATA / "glue", "QNLI")
+    length = {s: d["text2"].str.split().str.len() for s, d in splits.items()}
+    right = {s: d["label"] == splits.task.labels.index("entailment") for s, d in splits.items()}
+    longer = {s: round(length[s][~right[s]].mean() - length[s][right[s]].mean(), 1) for s in ("train", "dev")}
+    assert longer == {"train": 7.8, "dev": -1.6}
+    seen = {s: np.log(length[s].to_numpy()[:, None]) for s in ("train", "dev")}
+    rule = LogisticRegression().fit(seen["train"], right["train"])
+    assert round(rule.score(seen["dev"], right["dev"]), 2) == 0.48
