@@ -13,7 +13,6 @@ import embryo
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
 
-
 TAU = "BERT's order as ALBERT's (tau)"
 
 

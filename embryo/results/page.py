@@ -22,7 +22,7 @@ from .claims.ledger import ledger_data, said_claims
 from .claims.text import told_at
 from .figures import draw, draw_own, drawn
 from .settings import series_settings
-from .statistics import shared_steps
+from .statistics import TRAINED, shared_steps
 from .told import probes, relations, tasks, transfer, words  # noqa: F401 - who speak beside figures by that
 from .told.sentences import TOLD, told_beside
 
@@ -143,10 +143,11 @@ def said_alone(
     left = every.reset_index(drop=True).drop(index=shared.index)
     if left.empty:
         return ""
-    steps = [
-        f"{family.upper()} {', '.join(f'{s:,.0f}' for s in sorted(g['step'].unique()))}"
-        for family, g in left.groupby("family")
-    ]
+    asked = shared[~shared["evaluator"].isin(TRAINED)]
+    steps = []
+    for family, g in left.groupby("family"):
+        gone = sorted(set(g["step"]) - set(asked.loc[asked["family"] == family, "step"]))
+        steps.append(f"{family.upper()} {', '.join(f'{s:,.0f}' for s in gone) or 'some, of some questions'}")
     return f"Not drawn are steps at which only some seeds were looked at: {'; '.join(steps)}.\n"
 
 # %% ../../nbs/5_results/15_page.ipynb #2bba2424
