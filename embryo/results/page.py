@@ -9,6 +9,7 @@ __all__ = ['CAUTIONS', 'beware_of_help', 'Page', 'said_alone', 'open_page']
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -137,18 +138,19 @@ def close(
 # %% ../../nbs/5_results/15_page.ipynb #20395e0d
 def said_alone(
     every: pd.DataFrame,  # All rows
-    shared: pd.DataFrame,  # From `shared_steps`
+    shared: pd.DataFrame,  # From `shared_steps` or `densest_seeds`
 ) -> str:  # A line, or ""
-    "Which steps are not drawn, because only some seeds were looked at there."
+    "Which steps, or seeds, are not drawn, because some seeds were looked at less often than others."
     left = every.reset_index(drop=True).drop(index=shared.index)
     if left.empty:
         return ""
     asked = shared[~shared["evaluator"].isin(TRAINED)]
-    steps = []
+    said = []
     for family, g in left.groupby("family"):
         gone = sorted(set(g["step"]) - set(asked.loc[asked["family"] == family, "step"]))
-        steps.append(f"{family.upper()} {', '.join(f'{s:,.0f}' for s in gone) or 'some, of some questions'}")
-    return f"Not drawn are steps at which only some seeds were looked at: {'; '.join(steps)}.\n"
+        steps = f"steps {', '.join(f'{s:,.0f}' for s in gone)}"
+        said.append(f"{family.upper()} {steps if gone else 'some seeds, where others have more steps'}")
+    return f"Not drawn, because not all seeds were looked at at the same steps: {'; '.join(said)}.\n"
 
 # %% ../../nbs/5_results/15_page.ipynb #2bba2424
 def open_page(
@@ -162,14 +164,15 @@ def open_page(
     own: dict = None,  # The reader's figures
     out: str = "",  # Folder for this run's own rows; empty: keep nothing
     kind=Page,  # A page that can be asked for more
+    choose=partial(shared_steps, untrained=True),  # Which rows are drawn, where seeds differ in their steps
 ) -> Page:
     "Open an appendix on a profile's rows."
     pd.set_option("display.max_colwidth", None)
     every = read_rows(rows) if rows else made_up()
-    shared = shared_steps(every, untrained=True)
-    print(said_alone(every, shared), end="")
+    drawn_rows = choose(every)
+    print(said_alone(every, drawn_rows), end="")
     return kind(
-        rows=shared,
+        rows=drawn_rows,
         folder=figures or tempfile.mkdtemp(),
         about=f"{caption}, profile {profile}",
         prefix=prefix,

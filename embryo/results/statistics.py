@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CORRELATIONS', 'TRAINED', 'NOT_REACHED', 'quantiles', 'mean_interval', 'honest_errors', 'over_seeds',
-           'steps_in_common', 'shared_steps', 'chances', 'welch', 'contrast', 'rescale', 'held_against', 'rises',
-           'first_at', 'reach']
+           'steps_in_common', 'shared_steps', 'densest_seeds', 'chances', 'welch', 'contrast', 'rescale',
+           'held_against', 'rises', 'first_at', 'reach']
 
 # %% ../../nbs/5_results/00_statistics.ipynb #c002
 import numpy as np
@@ -98,6 +98,19 @@ def shared_steps(
         if shared:
             alone.extend(g.index[~g["step"].isin(shared | ({0} if untrained else set()))])
     return rows.drop(index=alone)
+
+# %% ../../nbs/5_results/00_statistics.ipynb #befca605
+def densest_seeds(
+    rows: pd.DataFrame,  # All rows
+) -> pd.DataFrame:  # Those of the seeds with the most steps, and all that have no seed or no step
+    "Without the seeds that were looked at at fewer steps than another."
+    rows = rows.reset_index(drop=True)
+    asked = rows[rows["step"].notna() & rows["seed"].notna() & ~rows["evaluator"].isin(TRAINED)]
+    sparse = []
+    for _, g in asked.groupby(["family", "l1", "evaluator", "task"], dropna=False):
+        steps = g.groupby("seed")["step"].transform("nunique")
+        sparse.extend(g.index[steps < steps.max()])
+    return rows.drop(index=sparse)
 
 # %% ../../nbs/5_results/00_statistics.ipynb #e105
 def chances(
