@@ -9,7 +9,6 @@ __all__ = ['CAUTIONS', 'beware_of_help', 'Page', 'said_alone', 'open_page']
 import tempfile
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -23,7 +22,7 @@ from .claims.ledger import ledger_data, said_claims
 from .claims.text import told_at
 from .figures import draw, draw_own, drawn
 from .settings import series_settings
-from .statistics import TRAINED, shared_steps
+from .statistics import TRAINED, densest_seeds, shared_steps
 from .told import probes, relations, tasks, transfer, words  # noqa: F401 - who speak beside figures by that
 from .told.sentences import TOLD, told_beside
 
@@ -164,15 +163,15 @@ def open_page(
     own: dict = None,  # The reader's figures
     out: str = "",  # Folder for this run's own rows; empty: keep nothing
     kind=Page,  # A page that can be asked for more
-    choose=partial(shared_steps, untrained=True),  # Which rows are drawn, where seeds differ in their steps
+    dense: bool = False,  # Where seeds differ in their steps: those with the most, not the steps that all share
 ) -> Page:
     "Open an appendix on a profile's rows."
     pd.set_option("display.max_colwidth", None)
     every = read_rows(rows) if rows else made_up()
-    drawn_rows = choose(every)
-    print(said_alone(every, drawn_rows), end="")
+    compared = densest_seeds(every) if dense else shared_steps(every, untrained=True)
+    print(said_alone(every, compared), end="")
     return kind(
-        rows=drawn_rows,
+        rows=compared,
         folder=figures or tempfile.mkdtemp(),
         about=f"{caption}, profile {profile}",
         prefix=prefix,
