@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CORRELATIONS', 'TRAINED', 'NOT_REACHED', 'quantiles', 'mean_interval', 'honest_errors', 'over_seeds',
-           'steps_in_common', 'shared_steps', 'densest_seeds', 'chances', 'welch', 'contrast', 'rescale',
+           'steps_in_common', 'looked_at', 'shared_steps', 'densest_seeds', 'chances', 'welch', 'contrast', 'rescale',
            'held_against', 'rises', 'first_at', 'reach']
 
 # %% ../../nbs/5_results/00_statistics.ipynb #c002
@@ -81,22 +81,31 @@ def steps_in_common(
     shared = set.intersection(*whole)
     return shared if min(len(whole), len(shared)) > 1 else set()
 
-# %% ../../nbs/5_results/00_statistics.ipynb #06ea346c
+# %% ../../nbs/5_results/00_statistics.ipynb #165b2021
 TRAINED = ("pretrain", "chain")  # all seeds of a training keep the same steps
 
 
+def looked_at(
+    rows: pd.DataFrame,  # All rows
+) -> list:  # Of frames, one a model, evaluator and task: its rows that have a seed and a step
+    "What checkpoints were asked, apart from what their training says of itself."
+    known = rows["step"].notna() & rows["seed"].notna()
+    asked = rows[known & ~rows["evaluator"].isin(TRAINED)]
+    return [g for _, g in asked.groupby(["family", "l1", "evaluator", "task"], dropna=False)]
+
+# %% ../../nbs/5_results/00_statistics.ipynb #06ea346c
 def shared_steps(
     rows: pd.DataFrame,  # All rows
     untrained: bool = False,  # Keep step 0 also where not all seeds have it?
 ) -> pd.DataFrame:  # Those at steps that seeds share, and all that have no seed or no step
     "Without the steps at which some seeds were looked at and others not."
     rows = rows.reset_index(drop=True)
-    asked = rows[rows["step"].notna() & rows["seed"].notna() & ~rows["evaluator"].isin(TRAINED)]
+    always = {0} if untrained else set()
     alone = []
-    for _, g in asked.groupby(["family", "l1", "evaluator", "task"], dropna=False):
+    for g in looked_at(rows):
         shared = steps_in_common(g)
         if shared:
-            alone.extend(g.index[~g["step"].isin(shared | ({0} if untrained else set()))])
+            alone.extend(g.index[~g["step"].isin(shared | always)])
     return rows.drop(index=alone)
 
 # %% ../../nbs/5_results/00_statistics.ipynb #befca605
@@ -105,9 +114,8 @@ def densest_seeds(
 ) -> pd.DataFrame:  # Those of the seeds with the most steps, and all that have no seed or no step
     "Without the seeds that were looked at at fewer steps than another."
     rows = rows.reset_index(drop=True)
-    asked = rows[rows["step"].notna() & rows["seed"].notna() & ~rows["evaluator"].isin(TRAINED)]
     sparse = []
-    for _, g in asked.groupby(["family", "l1", "evaluator", "task"], dropna=False):
+    for g in looked_at(rows):
         steps = g.groupby("seed")["step"].transform("nunique")
         sparse.extend(g.index[steps < steps.max()])
     return rows.drop(index=sparse)

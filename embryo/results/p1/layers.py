@@ -61,7 +61,10 @@ def probe_points(
     here, depth = at_depth(p, k)
     by = ("task", "split", "layer", "group", "mode", "step")
     above = here["group"] == "selectivity"  # may be below zero
-    return [averaged(d, by, bottom=b).assign(depth=depth) for d, b in ((here[~above], 0), (here[above], -1)) if len(d)]
+    parts = [averaged(here[~above], by)]
+    if above.any():
+        parts.append(averaged(here[above], by, bottom=-1))
+    return [p.assign(depth=depth) for p in parts]
 
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #e008
 def heldout_points(
