@@ -273,7 +273,7 @@ def test_every_claim_gives_each_verdict(number, mode):
         r = told(number, rows, mode)
         assert r.verdict == verdict, [(p.what, p.effect, p.low, p.high, p.p_for, p.p_against) for p in r.parts]
         assert r.decides is not None and r.decides.low <= r.decides.effect <= r.decides.high
-        assert r.decides.detectable > 0
+        assert r.decides.detectable > 0 or r.decides.low == r.decides.high
     gone = told(number, supports[:0], mode)
     assert gone.verdict == "cannot be tested here" and gone.note.startswith("not asked: ") and gone.decides is None
     assert {p.reason for p in gone.parts} == {"not asked"}
@@ -512,12 +512,12 @@ def test_what_no_run_could_have_seen_is_said():
     d = ledger_data(among, "p1")
     for number, name in ((3, "same order (tau)"), (7, "semantic after"), (12, "GLUE mean at a quarter")):
         g = d[d["number"] == number]
-        assert f"could not have been supported here: not even the best {name}" in said_claim(g), said_claim(g)
+        assert "could not have been supported here" in said_claim(g) and f"({name}" in said_claim(g), said_claim(g)
         assert "beyond what is asked" not in said_claim(g)
         assert table_claims(g)["would be seen"].iloc[0].startswith(("no support", "nothing"))
     # what can be seen is named with its size
     g = d[d["number"] == 1]
-    assert g["can_support"].all() and float(table_claims(g)["would be seen"].iloc[0]) > 0
+    assert g["can_support"].all() and float(table_claims(g)["would be seen"].iloc[0].split()[0]) > 0
 
 
 def test_no_interval_leaves_the_measure():

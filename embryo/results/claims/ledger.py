@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'LEDGER', 'held', 'lines_of', 'ledger_data', 'claims', 'said_range', 'said_effect', 'said_verdict',
-           'main_line', 'could_be', 'said_power', 'claim_line', 'table_claims', 'said_claims', 'said_beside',
-           'short_claims', 'correction_note', 'published_note', 'seeds_note']
+           'main_line', 'could_be', 'said_sizes', 'said_power', 'claim_line', 'table_claims', 'said_claims',
+           'said_alone', 'said_beside', 'short_claims', 'correction_note', 'published_note', 'seeds_note']
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #fec20e30
 import re
@@ -120,6 +120,16 @@ def could_be(
     return supported, bool(measured["can_contradict"].any()) or verdict == VERDICTS[1]
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #4c314228
+def said_sizes(
+    main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
+) -> str:  # "0.56, 0.075 accuracy", in the order of the parts
+    "How far beyond the edge of what is asked each measured part would have been seen."
+    measured = main[main["effect"].notna()]
+    if measured["unit"].nunique() == 1:
+        return f"{', '.join(f'{d:.2g}' for d in measured['detectable'])} {measured['unit'].iloc[0]}"
+    return ", ".join(f"{x.detectable:.2g} {x.unit}" for x in measured.itertuples())
+
+
 def said_power(
     main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
 ) -> str:
@@ -132,7 +142,7 @@ def said_power(
     supported, contradicted = could_be(main)
     if not supported and not contradicted:
         return "nothing"
-    size = f"{x.detectable:.2g}" if supported else "no support"
+    size = said_sizes(main) if supported else "no support"
     return size if contradicted else f"{size}; no contradiction"
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #c07e5518
@@ -174,14 +184,24 @@ def said_claims(
     return f"Of {len(main)} claims: {', '.join(parts)}."
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #55b7b316
+def said_alone(
+    x,  # A line of `ledger_data`
+) -> str:  # supported, contradicted, or ""
+    "The verdict that the correction for all claims has taken away."
+    found = re.search(r"(\w+) if it were the only claim", x.note or "")
+    return found[1] if found else ""
+
+
 def said_beside(
     g: pd.DataFrame,  # From `ledger_data`, one claim in both modes
 ) -> str:
-    "What a verdict alone would hide: the correction, a measure that is too weak, the published scoring."
+    "What a verdict alone would hide: the correction, a measure that is too weak, what it stands on, the other scoring."
     main, other = (g[g["mode"] == mode] for mode in ("corrected", "published"))
     x = main_line(main)
-    alone = re.search(r"\w+ if it were the only claim", x.note or "")
-    said = [alone[0]] if alone else []
+    alone = said_alone(x)
+    said = [f"{alone} if it were the only claim"] if alone else []
+    if x.verdict == VERDICTS[1] and len(main) > 1:
+        said.append(f"by: {x.part}")
     if x.verdict == VERDICTS[2] and not alone and not could_be(main)[0]:
         said.append("such a run could not have supported it")
     if len(other) and main_line(other).verdict != x.verdict:
@@ -208,8 +228,9 @@ def correction_note(
         f"{said_claims(data)} Of a claim with several parts stands the one that decides. Verdicts at 5% after Holm's"
         f" correction for the {tested} claims tested; intervals are each 95%, over seeds and examples. Would be seen:"
         " how far beyond the edge of what is asked an effect has to lie to be seen in 8 of 10 such runs, at the level"
-        f" of Holm's first step (5% / {max(1, tested)}); no support, no contradiction: no effect that the measure can"
-        " have would have been."
+        f" of Holm's first step (5% / {max(1, tested)}), one number a part; no support, no contradiction: no effect"
+        " that the measure can have would have been. Where the paper gives no number, the edge of what is asked is"
+        " ours, and stands at its claim in the library."
     )
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #92eca18a

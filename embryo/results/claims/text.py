@@ -9,7 +9,7 @@ __all__ = ['listed_parts', 'said_unseen', 'said_limit', 'said_claim', 'told_at']
 import pandas as pd
 
 from ...ground.errors import EmbryoError
-from .ledger import could_be, main_line, said_effect, said_verdict
+from .ledger import could_be, main_line, said_alone, said_effect, said_sizes, said_verdict
 from .verdicts import CLAIMS, VERDICTS
 from ..figures import markdown_text
 
@@ -26,13 +26,13 @@ def said_unseen(
     main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
 ) -> str:  # A sentence or two
     "What would have been seen of a claim that is not shown."
-    x = main_line(main)
     supported, contradicted = could_be(main)
-    said = f"An effect {x.detectable:.2g} {x.unit} beyond what is asked would have been seen in 8 of 10 such runs."
+    said = f"An effect {said_sizes(main)} beyond what is asked would have been seen in 8 of 10 such runs."
     if not supported:
-        of = ", ".join(main[main["effect"].notna() & ~main["can_support"].astype(bool)]["part"])
+        of = "; ".join(main[main["effect"].notna() & ~main["can_support"].astype(bool)]["part"])
         said = (
-            f"It could not have been supported here: not even the best {of} would have been seen in 8 of 10 such runs."
+            "It could not have been supported here: the largest effect that there can be would have been seen in fewer"
+            f" than 8 of 10 such runs ({of})."
         )
     if contradicted:
         return said
@@ -47,7 +47,10 @@ def said_limit(
     if x.verdict == VERDICTS[3]:
         return f"Why: {x.note}."
     if x.verdict == VERDICTS[2]:
-        return said_unseen(main)
+        alone = f"By itself it would be {said_alone(x)}; among all claims of its paper it is not. " * bool(
+            said_alone(x)
+        )
+        return f"{alone}{said_unseen(main)}"
     return "One seed: the interval is of examples, the verdict of this model." if x.seeds < 2 else ""
 
 # %% ../../../nbs/5_results/13_claims/07_text.ipynb #a4464d3b
@@ -56,11 +59,11 @@ def said_claim(
 ) -> str:  # Markdown
     "What the paper says, what is seen here, whether it agrees, and what cannot be told."
     main = g[g["mode"] == "corrected"]
-    x = main.iloc[0]
+    x = main_line(main)
     other = g[g["mode"] == "published"]
     scored = ""
-    if len(other) and other.iloc[0].verdict != x.verdict:
-        scored = f" Scored as the released code does: {other.iloc[0].verdict}."
+    if len(other) and main_line(other).verdict != x.verdict:
+        scored = f" Scored as the released code does: {main_line(other).verdict}."
     told = f"**{said_verdict(x)}**.{scored} {markdown_text(said_limit(main))}".strip()
     return f"*The paper ({x.place}):* {CLAIMS[x.number].sentence} *Here:* {told}\n\n{listed_parts(main)}"
 

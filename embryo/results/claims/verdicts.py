@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEVEL', 'ROUND', 'CLAIMS', 'VERDICTS', 'ONE_SEED', 'Chance', 'Part', 'share', 'reach', 'seen_inside', 'seen_outside',
-           'powered', 'mirrored', 'part', 'largest', 'Claim', 'claim', 'Result', 'said_gone', 'deciding', 'p_values',
-           'judged', 'holm', 'at_level', 'corrected']
+           'powered', 'mirrored', 'part', 'largest', 'Claim', 'claim', 'Result', 'said_gone', 'inside', 'deciding',
+           'p_values', 'judged', 'holm', 'at_level', 'corrected']
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #bce73afa
 from dataclasses import dataclass, field, replace
@@ -234,12 +234,19 @@ def said_gone(
     return "; ".join(f"{r}: {', '.join(x.what for x in gone if x.reason == r)}" for r in reasons)
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #21cd3be8
+def inside(
+    x: Part,  # One that has an effect
+) -> float:  # Below 0: outside
+    "How far an effect lies inside what is asked, in widths of its interval."
+    return min(x.effect - x.above, x.below - x.effect) / max(x.high - x.low, 1e-12)
+
+
 def deciding(
     parts: list,  # Of `Part`, all measured
     against: bool,  # Is it the part that contradicts?
 ) -> Part:
-    "The strongest against, or the weakest for."
-    return min(parts, key=lambda x: x.p_against) if against else max(parts, key=lambda x: x.p_for)
+    "The strongest against, or the weakest for; of equal p-values that which lies furthest outside, or least inside."
+    return min(parts, key=lambda x: (x.p_against if against else -x.p_for, inside(x)))
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #19b45608
 def p_values(

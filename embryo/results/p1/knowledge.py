@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['SHOWN', 'SIX', 'RELATION_COLUMNS', 'SCORES', 'TABLES', 'TIMES', 'HISTORY', 'in_range', 'knowledge_data',
            'relation_label', 'draw_relation', 'score_top', 'plot_knowledge', 'said_facts', 'not_asked',
-           'knowledge_figure', 'said_verdicts', 'asked_line', 'curve_line', 'told_of', 'relation_data', 'relation_head',
-           'last_text', 'last_lines', 'table_relations', 'history_data', 'draw_counts', 'draw_times', 'draw_bands',
-           'plot_history']
+           'knowledge_figure', 'said_verdicts', 'asked_line', 'curve_line', 'told_of', 'lost_in', 'relation_data',
+           'relation_head', 'last_text', 'last_lines', 'table_relations', 'history_data', 'draw_counts', 'draw_times',
+           'draw_bands', 'plot_history']
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c002
 from functools import partial
@@ -22,7 +22,7 @@ from ...ground.printed import P1_RELATIONS, P1_TABLE8, RELATIONS
 from ..curves import need
 from ..figures import figure
 from .losses import panels
-from ..statistics import over_seeds
+from ..statistics import over_seeds, shared_steps
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c008
 # task -> axis
@@ -211,7 +211,18 @@ def told_of(
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #2af06813
 RELATION_COLUMNS = (
     "relation label type template facts asked first peak peak_step last low high common majority seeds told verdict"
+    " lost guessed"
 ).split()
+
+
+def lost_in(
+    found: pd.DataFrame,  # From `verdicts`, one relation, a line a seed
+    majority: float,  # What the answer that is most often right would have
+) -> dict:  # lost, guessed: in how many trainings
+    "In how many trainings a relation was forgotten or oscillates: once known, or at its best no better than a guess."
+    gone = found["verdict"].isin(["forgotten", "oscillating"])
+    known = ~(found["peak"] <= majority)
+    return dict(lost=(gone & known).sum(), guessed=(gone & ~known).sum())
 
 
 def relation_data(
@@ -219,11 +230,13 @@ def relation_data(
     relations: list = tuple(P1_TABLE8),  # In the order of table 8
     task: str = "vocabulary",  # Candidate set of the verdict
     **where,  # family="albert", l1="english" ...
-    # One line a relation, `RELATION_COLUMNS` and informative; first, peak, last, low, high are means over seeds
+    # One line a relation, `RELATION_COLUMNS` and informative; first, peak, last, low, high are means over seeds at the
+    # steps that all share; verdict, lost and guessed are of each training at all of its steps
 ) -> pd.DataFrame:
     "The numbers of tables 1 and 8."
     mine = need(rows, "tables 1 and 8", evaluator="knowledge", group=list(relations), **where)
-    curves = over_seeds(careful(mine[(mine["task"] == task) & (mine["metric"] == "p@1")]), by=("group", "step"))
+    scored = shared_steps(mine[(mine["task"] == task) & (mine["metric"] == "p@1")], untrained=True)
+    curves = over_seeds(careful(scored), by=("group", "step"))
     if curves.empty:
         raise EmbryoError(f"tables 1 and 8: no rows with task={task} and metric=p@1; ask the checkpoints first")
     if mine["step"].nunique() < 2:
@@ -236,7 +249,9 @@ def relation_data(
         curve = curves[curves["group"] == r].sort_values("step")
         line = asked_line(own, r) | dict(told=told.get(r, ""))
         if len(curve):
-            line |= curve_line(own, curve) | dict(verdict=said_verdicts(found.loc[found["group"] == r, "verdict"]))
+            each = found[found["group"] == r]
+            line |= curve_line(own, curve) | dict(verdict=said_verdicts(each["verdict"]))
+            line |= lost_in(each, line["majority"])
         out.append(line)
     out = pd.DataFrame(out).reindex(columns=RELATION_COLUMNS)
     return out.assign(informative=out["low"] > out["majority"], verdict=out["verdict"].fillna("not asked"))
@@ -328,8 +343,8 @@ figure(
     table=partial(table_relations, short=True),
     title=TABLES,
     text=(
-        "Table 1: the paper's seven relations and what became of them; asked: facts with an object of one piece here"
-        " (printed)."
+        "Table 1: the paper's seven relations, and what became of them in each training, by precision at 1 over the"
+        " whole vocabulary at all of its checkpoints; asked: facts with an object of one piece here (printed)."
     ),
 )
 figure(
@@ -339,8 +354,9 @@ figure(
     title=TABLES,
     text=(
         "Table 8: relations, facts that this tokenizer can answer with one piece (printed), and precision at 1 (%), at"
-        " the end as a mean over relations and as one over facts. °: the last value is not above that of the answer"
-        " that is most often right."
+        " the end as a mean over relations and as one over facts; verdicts are of each training, over the whole"
+        " vocabulary, at all of its checkpoints. °: the last value is not above that of the answer that is most often"
+        " right."
     ),
 )
 

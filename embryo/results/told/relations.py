@@ -17,7 +17,7 @@ from ..p1.losses import FAMILY, chosen
 from .sentences import Seen, listed, said_seeds, sentences, told
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #340c1b0e
-NO_RELATIONS = pd.DataFrame(columns=["relation", "asked", "verdict", "informative", "seeds", "peak", "majority"])
+NO_RELATIONS = pd.DataFrame(columns=["relation", "asked", "verdict", "informative", "seeds", "lost", "guessed"])
 
 
 def relations_of(
@@ -57,10 +57,13 @@ def said_known(
 def lost_relations(
     data: pd.DataFrame,  # From `relations_of`
 ) -> tuple:  # (names of those once known, names of those at their best no better than the most frequent answer)
-    "Relations that are forgotten or oscillate."
-    lost = data[data["verdict"].isin(["forgotten", "oscillating"])]
-    known = lost["peak"].astype(float) > lost["majority"].astype(float)
-    return list(lost.loc[known, "relation"]), list(lost.loc[~known, "relation"])
+    "Relations that are forgotten or oscillate, and in how many trainings, where not in all."
+    lost, guessed = [], []
+    for r in data[data["seeds"].notna()].itertuples():
+        for trainings, names in ((r.lost, lost), (r.guessed, guessed)):
+            if trainings:
+                names.append(r.relation if trainings == r.seeds else f"{r.relation} ({trainings:.0f} of {r.seeds:.0f})")
+    return lost, guessed
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #6258d35d
 def said_lost(
@@ -71,7 +74,11 @@ def said_lost(
         return "Cannot be told: ALBERT was not asked."
     known, guessed = lost_relations(data)
     if known:
-        return f"Yes: ALBERT's {listed(known)} fall surely from their highest value, or rise and fall more than once."
+        some = any("of" in name for name in known)
+        answer = "In part, in some of the trainings" if some else "Yes"
+        return (
+            f"{answer}: ALBERT's {listed(known)} fall surely from their highest value, or rise and fall more than once."
+        )
     if guessed:
         return f"Cannot be told: ALBERT's {listed(guessed)} fall, but may never have been known."
     return "No: none of ALBERT's relations is surely forgotten, none oscillates."
