@@ -17,9 +17,11 @@ import pandas as pd
 
 from .slider import bar, label, line, picture, slider, some_steps
 from ..results.curves import POS_ORDER, curve_data
+from ..results.figures import counted
 from ..results.p1.attention import shown_frames
 from ..results.p1.layers import layer_data
 from ..results.p1.losses import FAMILY, PROBES
+from ..results.statistics import shared_steps
 
 # %% ../../nbs/7_book/05_frames.ipynb #1b40c3b5
 LINE_HEIGHT = 24  # units a class
@@ -179,14 +181,16 @@ def sliders(
     l1: str = "english",  # Trained on what
 ) -> dict:  # {heading: HTML}
     "The figures in steps that a profile has rows for."
-    r = rows[(rows["family"] == family) & (rows["l1"] == l1)]
-    seeds = r["seed"].nunique()
-    said = f"{FAMILY.get(family, family)} on {l1.capitalize()}, {seeds} seed{'s' * (seeds != 1)}."
-    said = f"{said} {html.escape(about)}".strip()
+    r = shared_steps(rows[(rows["family"] == family) & (rows["l1"] == l1)], untrained=True)
+    who = f"{FAMILY.get(family, family)} on {l1.capitalize()}"
+    whose = dict.fromkeys(("words", "probes"), counted(r["seed"].nunique(), "seed"))
     found = {"words": word_frames(r), "probes": probe_frames(r, family)}
     if maps is not None:
-        found["maps"] = map_frames(maps[maps["series"].str.startswith(f"{family}-{l1}-")])
-    return {SAID[k][0]: slider(k, f, f"{SAID[k][1]} {said}") for k, f in found.items() if f}
+        own = maps[maps["series"].str.startswith(f"{family}-{l1}-s")]
+        found["maps"] = map_frames(own)
+        whose["maps"] = ", ".join(f"seed {name.rpartition('-s')[2]}" for name in own["series"].unique())
+    about = html.escape(about)
+    return {SAID[k][0]: slider(k, f, f"{SAID[k][1]} {who}, {whose[k]}. {about}".strip()) for k, f in found.items() if f}
 
 
 SAID = {

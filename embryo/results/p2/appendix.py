@@ -246,7 +246,7 @@ def after_transplants(rows):
 # %% ../../../nbs/5_results/06_p2/06_appendix.ipynb #9b55c572
 @figure(
     "p2_orderings",
-    title="What is claimed, and does it hold here?",
+    title="The paper's orderings, each by itself",
     text="Orderings of P2: difference and 95% interval (printed difference).",
     notes=(
         lambda d: (
