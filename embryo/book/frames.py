@@ -201,7 +201,8 @@ SAID = {
     ),
     "probes": (
         "Probes by layer",
-        "Micro-F1 of edge probes over layers (emb.: the embedding output), with 95% intervals. Faint: the last step.",
+        "Micro-F1 of edge probes over layers (emb.: the embedding output), with 95% intervals. Faint: the last step."
+        " Selectivity and compression of the same probes stand in figures 3 and 10.",
     ),
     "maps": (
         "Attention maps",

@@ -95,7 +95,9 @@ def said_crossing(
     later = f"lies surely above it at some later checkpoint in {listed(names_of(over))}"
     both = set(below) & set(over)
     answer = "Yes" if len(both) == len(found) else "In part" if below or over else "No"
-    return f"{answer}: {start}, and {later}."
+    return (
+        f"{answer}: {start}, and {later}. (The whole sentence, for all seeds together, is claim 10, beside figure 3.)"
+    )
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #70736864
 def drawn_layers(
@@ -103,7 +105,7 @@ def drawn_layers(
 ) -> dict:  # Task -> points of the layers that figure 10 draws as curves
     "The curves of figure 10."
     data = find_figure("p1_fig10").data(rows)
-    shown = data[data["shown"].astype(bool)]
+    shown = data[data["shown"].astype(bool) & (data["account"] == "accuracy")]
     return {t: shown[shown["task"] == t] for t in PROBES if (shown["task"] == t).any()}
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #bb0b49bb
