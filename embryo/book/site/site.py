@@ -25,17 +25,18 @@ from ..captions import markdown_cell, with_captions
 from ..contents import CONTENTS, Place, floor_said, floors, place_page, said_of, toctree
 from ..frames import sliders
 from ..pages import page_cells, title_of
-from ..papers import BESIDE, PAPERS, READ, claims_list, ledger_of, paper_page, save_small, small_path
+from ..papers import BESIDE, PAPERS, SHORT, claims_list, ledger_of, paper_page, save_small, small_path
 from ..planned import planned_nodes, planned_page, save_planned
 from .addresses import TEXTS, Book, held_files, relative, with_links
 from .look import CONF, ICON, SEARCH, STYLE
 from ..slider import SCRIPT
 from ...ground.errors import EmbryoError
 from ...ground.files import command, read_json
-from ...ground.profiles import repo_root
+from ...ground.profiles import read_profile, repo_root
 from ...ground.rows import read_rows
 from ...results.claims.ledger import said_claims
 from ...results.figures import sentence
+from ...results.page import beware_of_help
 
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #860560bd
 def notebook_page(
@@ -137,10 +138,13 @@ def held_claims(
     ledgers = {p: d for p in PAPERS if len(d := ledger_of(p, at, book.root))}
     if not ledgers:
         return ""
-    runs = ", ".join(sorted({at[f"{p}_claims"].split("/")[1] for p in ledgers}))
-    said = f"{said_claims(pd.concat(ledgers.values()))} Held against the rows of profile {runs}. {READ}"
+    runs = {p: at[f"{p}_claims"].split("/")[1] for p in ledgers}
+    helped = beware_of_help(read_profile(book.root / f"nbs/profiles/{runs['p1']}.toml")) if "p1" in runs else ""
+    own = helped.replace("*Beware:*", "*Of claim 11, beware:*")
+    runs = ", ".join(sorted(set(runs.values())))
+    said = f"{said_claims(pd.concat(ledgers.values()))} Held against the rows of profile {runs}. {SHORT}"
     parts = [f"### {PAPERS[p][0]}\n\n{claims_list(d, at, 'index.html', whole=False)}" for p, d in ledgers.items()]
-    return "\n\n".join(["## What holds?", said, *parts])
+    return "\n\n".join(filter(None, ["## What holds?", said, own, *parts]))
 
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #20643ab2
 # section of the front page -> the page with its numbers
