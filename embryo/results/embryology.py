@@ -24,8 +24,10 @@ from embryo.results.p1.orders import (
     order_agreement,
     order_data,
     reach_data,
+    said_agreement,
     said_order,
     selectivity_data,
+    table_agreement,
     table_order,
     table_selectivity,
 )
@@ -133,14 +135,22 @@ def orders(self: EmbryologyPage) -> pd.DataFrame:
 # %% ../../nbs/5_results/16_embryology.ipynb #62ad750d
 @patch
 def agreement(self: EmbryologyPage) -> pd.DataFrame:
-    "Kendall's tau of each of our orders with each of the paper's."
+    "Kendall's tau of each of our orders with each of the paper's; what it says of the text's order is printed."
+    found = self.agreed_orders()
+    print(said_agreement(found))
+    return table_agreement(found)
+
+
+@patch
+def agreed_orders(self: EmbryologyPage) -> pd.DataFrame:
+    "The same as numbers, as `order_agreement`."
     return order_agreement(order_data(self.curve("reconstruct"), self.curve("mask_predict")))
 
 # %% ../../nbs/5_results/16_embryology.ipynb #37cc3b1d
 @patch
 def agreed(self: EmbryologyPage) -> list:
     "The same as rows that the appendix leaves behind."
-    return agreement_rows(self.agreement())
+    return agreement_rows(self.agreed_orders())
 
 # %% ../../nbs/5_results/16_embryology.ipynb #f8113c62
 @patch

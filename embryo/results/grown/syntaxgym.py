@@ -80,7 +80,9 @@ def said_circuits(
 # %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #98c638b9
 def table_circuits(
     data: pd.DataFrame,  # From `syntaxgym_data`
-) -> pd.DataFrame:  # Layout: a line a circuit, a column a series and variant
+) -> pd.DataFrame:  # Layout: a line a circuit, a column a series and variant; None where nothing was asked
     "Share of predictions that hold at the last step, and what chance gives."
+    if data.empty:
+        return None
     columns = ["family", "l1", "variant"]
     return at_the_end(data).pivot_table(index=["phenomenon", "chance"], columns=columns, values="value").round(2)

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['DATES', 'P1_TEXT_ORDER', 'P1_CURVE_ORDER', 'CONTENT', 'ORDER_NAMES', 'BESIDE_COLUMNS', 'SELECTIVITY_COLUMNS',
-           'FREQUENCY_COLUMNS', 'dated', 'reach_data', 'order_data', 'order_agreement', 'table_order', 'agreement_rows',
-           'names_of', 'said_order', 'nearest', 'glue_beside', 'paired_rows', 'last_probes', 'interval',
-           'selectivity_data', 'selectivity_text', 'table_selectivity', 'class_line', 'frequency_data', 'with_order',
-           'table_frequency']
+           'FREQUENCY_COLUMNS', 'dated', 'reach_data', 'order_data', 'order_agreement', 'table_order',
+           'table_agreement', 'said_agreement', 'agreement_rows', 'names_of', 'said_order', 'nearest', 'glue_beside',
+           'paired_rows', 'last_probes', 'interval', 'selectivity_data', 'selectivity_text', 'table_selectivity',
+           'class_line', 'frequency_data', 'with_order', 'table_frequency']
 
 # %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c002
 import numpy as np
@@ -138,6 +138,30 @@ def table_order(
 ) -> pd.DataFrame:  # Layout
     "Places and steps for reading."
     return data.rename(columns=ORDER_NAMES).round(0)
+
+# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #87a306aa
+def table_agreement(
+    data: pd.DataFrame,  # From `order_agreement`
+) -> pd.DataFrame:  # Layout
+    "How far the orders agree, for reading."
+    papers = {"text": "its text", "curves": "its curves"}
+    named = data.assign(ours=data["ours"].map(ORDER_NAMES), paper=data["paper"].map(papers))
+    return named.rename(columns={"paper": "the paper's order of", "unreached": "not reached"}).round(3)
+
+
+def said_agreement(
+    data: pd.DataFrame,  # From `order_agreement`
+) -> str:  # A sentence an order of ours
+    "In which questions our order is the paper's, and where nine classes or five are too few to tell."
+    text = data[data["paper"] == "text"].set_index(["ours", "classes"])
+    lines = []
+    for ours in text.index.get_level_values("ours").unique():
+        found = [(name, text.loc[(ours, k)]) for k, name in (("all", "all classes"), ("content", "content words"))]
+        said = [f"of {name} tau {x.tau:.2f} (n = {x.n}, p = {x.p:.2g})" for name, x in found]
+        sure = [name for name, x in found if x.p < 0.05]
+        answer = f"surely alike in the order of {' and of '.join(sure)}" if sure else "not told from chance"
+        lines.append(f"{ORDER_NAMES[ours]}: {'; '.join(said)}: {answer}.")
+    return "With the order of the paper's text:\n" + "\n".join(lines)
 
 # %% ../../../nbs/5_results/05_p1/04_orders.ipynb #283328f9
 def agreement_rows(
