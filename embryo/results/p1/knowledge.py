@@ -354,8 +354,8 @@ figure(
     title=TABLES,
     text=(
         "Table 8: relations, facts that this tokenizer can answer with one piece (printed), and precision at 1 (%), at"
-        " the end as a mean over relations and as one over facts; verdicts as in table 1. °: the last value is not above"
-        " that of the answer that is most often right."
+        " the end as a mean over relations and as one over facts; verdicts as in table 1. °: the last value is not"
+        " above that of the answer that is most often right."
     ),
 )
 
