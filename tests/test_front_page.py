@@ -12,6 +12,8 @@ from conftest import ROOT
 import embryo
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
+from embryo.results.grown.tasks import gained_from, task_curves
+from embryo.results.statistics import densest_seeds
 
 TAU = "BERT's order as ALBERT's (tau)"
 
@@ -252,6 +254,21 @@ def test_comparing_on_the_front_page_is_that_of_the_rows():
     assert "{:.2f} and {:.2f} nats".format(*losses) in text
     pairs = (last.loc[("bert", "nsp", "accuracy")], last.loc[("albert", "sop", "accuracy")])
     assert "next sentence right in {:.2f}, ALBERTs the order of two in {:.2f}".format(*pairs) in text
+
+
+def test_when_tasks_are_gained_is_that_of_the_rows():
+    "From which checkpoint on one seed is surely better than before pretraining."
+    text = said_in("findings/01_learned")
+    data = task_curves(densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")))
+    lines = {k: line for k, line in data[data["step"].notna()].groupby(["task", "family"])}
+    assert {len(lines[(t, f)]) for t in ("STS-B", "QNLI", "QQP", "SST-2", "MNLI") for f in ("albert", "bert")} == {8}
+    since = {k: gained_from(line) for k, line in lines.items()}
+    assert f"STS-B from {since['STS-B', 'bert']:,.0f} updates on" in text
+    assert f"on QNLI from {since['QNLI', 'bert']:,.0f}, on QQP from {since['QQP', 'bert']:,.0f}" in text
+    assert f"its ALBERT is so on STS-B from {since['STS-B', 'albert']:,.0f}." in text
+    assert since["SST-2", "bert"] is None and since["SST-2", "albert"] is None
+    mnli = lines["MNLI", "bert"].set_index("step")["value"]
+    assert f"BERT has {mnli[500]:.2f} after 500 updates and {mnli[16_000]:.2f} at the end" in text
 
 
 def test_what_electra_learned_on_the_front_page_is_that_of_the_rows():
