@@ -12,7 +12,7 @@ from conftest import ROOT
 import embryo
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
-from embryo.results.grown.tasks import gained_from, task_curves
+from embryo.results.grown.tasks import gained_at, gained_from, task_curves
 from embryo.results.statistics import densest_seeds
 
 TAU = "BERT's order as ALBERT's (tau)"
@@ -264,8 +264,10 @@ def test_when_tasks_are_gained_is_that_of_the_rows():
     assert {len(lines[(t, f)]) for t in ("STS-B", "QNLI", "QQP", "SST-2", "MNLI") for f in ("albert", "bert")} == {8}
     since = {k: gained_from(line) for k, line in lines.items()}
     assert f"STS-B from {since['STS-B', 'bert']:,.0f} updates on" in text
-    assert f"on QNLI from {since['QNLI', 'bert']:,.0f}, on QQP from {since['QQP', 'bert']:,.0f}" in text
+    passing = f"on QNLI from {since['QNLI', 'bert']:,.0f} (and in passing at 1,000 and 2,000)"
+    assert f"{passing}, on QQP from {since['QQP', 'bert']:,.0f}" in text
     assert f"its ALBERT is so on STS-B from {since['STS-B', 'albert']:,.0f}." in text
+    assert gained_at(lines["QNLI", "bert"])[:2] == [1000, 2000]
     assert since["SST-2", "bert"] is None and since["SST-2", "albert"] is None
     mnli = lines["MNLI", "bert"].set_index("step")["value"]
     assert f"BERT has {mnli[500]:.2f} after 500 updates and {mnli[16_000]:.2f} at the end" in text

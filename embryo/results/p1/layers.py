@@ -406,7 +406,9 @@ BESIDE_ACCURACY = (
     "Beside accuracy, where measured: accuracy less that on a random label for each word; how many times shorter an"
     " online code makes the labels of the training set."
 )
-LAYER_CAPTION = dict(column="task", names=PROBES, notes=(lambda d: BESIDE_ACCURACY, untrained_note, depth_note, bands_note))
+LAYER_CAPTION = dict(
+    column="task", names=PROBES, notes=(lambda d: BESIDE_ACCURACY, untrained_note, depth_note, bands_note)
+)
 
 
 figure(

@@ -159,7 +159,7 @@ def said_agreement(
         found = [(name, text.loc[(ours, k)]) for k, name in (("all", "all classes"), ("content", "content words"))]
         said = [f"of {name} tau {x.tau:.2f} (n = {x.n}, p = {x.p:.2g})" for name, x in found]
         sure = [name for name, x in found if x.p < 0.05]
-        answer = f"surely alike in the order of {' and of '.join(sure)}" if sure else "not told from chance"
+        answer = f"by itself told from chance for {' and '.join(sure)}" if sure else "not told from chance"
         lines.append(f"{ORDER_NAMES[ours]}: {'; '.join(said)}: {answer}.")
     return "With the order of the paper's text:\n" + "\n".join(lines)
 

@@ -85,13 +85,14 @@ def said_lost(
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #8434a518
 def said_doubt(
-    data: pd.DataFrame,  # From `relations_of`, ALBERT's
-) -> str:  # A sentence, or ""
+    data: pd.DataFrame,  # From `relations_of`
+    family: str,  # Whose
+) -> str:  # "ALBERT: P30, P407 (1 of 3)", or ""
     "Which of the lost relations may never have been known."
     _, guessed = lost_relations(data)
     if not guessed:
         return ""
-    return f"Whether {listed(guessed)} were ever known: at their best no better than the most frequent answer."
+    return f"{FAMILY[family]}: {listed(guessed)}"
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #20bac4be
 @told(
@@ -111,7 +112,9 @@ def see_all_relations(
     here = [f"{FAMILY[f]}: {said_verdicts(d)}. {said_known(d)}" for f, d in there.items()]
     albert = found["albert"]
     seeds = [n for d in there.values() for n in d["seeds"].dropna()]
-    return Seen(" ".join(here), said_lost(albert), sentences(said_doubt(albert), said_seeds(seeds)))
+    doubts = [text for f, d in there.items() if (text := said_doubt(d, f))]
+    doubt = f"Whether these fell: at their best not surely above the most frequent answer ({'; '.join(doubts)})."
+    return Seen(" ".join(here), said_lost(albert), sentences(doubt if doubts else "", said_seeds(seeds)))
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #32419f36
 def said_unasked(
