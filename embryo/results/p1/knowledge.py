@@ -355,7 +355,7 @@ figure(
     title=TABLES,
     text=(
         "Table 8: relations, facts that this tokenizer can answer with one piece (printed), precision at 1 (%, means over"
-        " seeds at steps that all share), and verdicts as in table 1. °: not above the answer that is most often right."
+        " seeds at steps that all share), and verdicts as in table 1. °: not above the most frequent answer."
     ),
 )
 
