@@ -354,7 +354,7 @@ figure(
     table=table_relations,
     title=TABLES,
     text=(
-        "Table 8: relations, facts that this tokenizer can answer with one piece (printed), precision at 1 (%, means over"
+        "Table 8: relations, facts that this tokenizer can answer with one piece (printed), precision at 1 (%, over"
         " seeds at steps that all share), and verdicts as in table 1. °: not above the most frequent answer."
     ),
 )
