@@ -76,4 +76,5 @@ def see_losses(
         return None
     pairs = [said_pair(p) for part, p in d.groupby("part", sort=False) if part in PAIRS]
     untold = "How the losses compare in nats: they depend on tokenizer and text."
-    return Seen(sentences(said_masked(masked), *pairs), "", sentences(untold, said_seeds(masked["seeds"])))
+    agrees = "No value is printed to hold these against."
+    return Seen(sentences(said_masked(masked), *pairs), agrees, sentences(untold, said_seeds(masked["seeds"])))
