@@ -47,10 +47,10 @@ def said_limit(
     if x.verdict == VERDICTS[3]:
         return f"Why: {x.note}."
     if x.verdict == VERDICTS[2]:
-        alone = f"By itself it would be {said_alone(x)}; among all claims of its paper it is not. " * bool(
-            said_alone(x)
-        )
-        return f"{alone}{said_unseen(main)}"
+        alone = said_alone(x)
+        if alone:
+            return f"By itself it would be {alone}; among all claims of its paper it is not. {said_unseen(main)}"
+        return said_unseen(main)
     return "One seed: the interval is of examples, the verdict of this model." if x.seeds < 2 else ""
 
 # %% ../../../nbs/5_results/13_claims/07_text.ipynb #a4464d3b
