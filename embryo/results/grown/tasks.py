@@ -119,7 +119,11 @@ def said_gain(
     since = gained_from(line)
     before = [f"{step:,.0f}" for step in gained_at(line) if since is None or step < since]
     if since is None:
-        return f"surely above the first at {', '.join(before)}, not at the end" if before else "nowhere surely above the first"
+        return (
+            f"surely above the first at {', '.join(before)}, not at the end"
+            if before
+            else "nowhere surely above the first"
+        )
     earlier = f"at {', '.join(before)} and " if before else ""
     return f"surely above the first {earlier}from {since:,.0f} on"
 

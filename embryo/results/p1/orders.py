@@ -152,7 +152,7 @@ def table_agreement(
 def said_agreement(
     data: pd.DataFrame,  # From `order_agreement`
 ) -> str:  # A sentence an order of ours
-    "In which questions our order is the paper's, and where nine classes or five are too few to tell."
+    "How far our orders are that of the paper's text, each tested by itself."
     text = data[data["paper"] == "text"].set_index(["ours", "classes"])
     lines = []
     for ours in text.index.get_level_values("ours").unique():
