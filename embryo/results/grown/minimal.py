@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHANCE', 'LINES', 'GRAMMAR_COLUMNS', 'grammar_data', 'series_name', 'panels_of', 'draw_phenomenon', 'plot_grammar',
-           'at_the_end', 'table_grammar', 'said_grammar', 'grammar_rows']
+           'at_the_end', 'table_grammar', 'beside_untrained', 'said_levels', 'said_grammar', 'grammar_rows']
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #d03f00ed
 import pandas as pd
@@ -128,20 +128,44 @@ def table_grammar(
     return end.pivot_table(index=["suite", "phenomenon"], columns=columns, values="value", observed=True).round(2)
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #3392b41e
+def beside_untrained(
+    data: pd.DataFrame,  # From `grammar_data`, or of the same columns
+) -> pd.DataFrame:  # Its lines of the last step; with `untrained`: the upper end of the band at step 0, NaN without it
+    "The last step of each series, with what was there before the first update."
+    about = ["family", "l1", "suite", "phenomenon", "variant"]
+    before = data.loc[data["step"] == 0, [*about, "high"]].rename(columns=dict(high="untrained"))
+    return at_the_end(data).merge(before, on=about, how="left")
+
+
+def said_levels(
+    end: pd.DataFrame,  # From `beside_untrained`, one series, suite and variant
+    what: str,  # What they are, in the plural
+) -> str:
+    "Which are surely above chance, and which of these no more than the untrained model is."
+    above = end[end["low"] > end["chance"]]
+    lucky = above["low"] <= above["untrained"]
+    names = ", ".join(sorted(above.loc[~lucky, "phenomenon"])) or "none"
+    said = f"{(~lucky).sum()} of {len(end)} {what} surely above chance"
+    if end["untrained"].isna().all():
+        return f"{said} (the untrained model was not asked): {names}"
+    said += f" and above the untrained model: {names}"
+    if lucky.any():
+        said += f"; above chance, but not surely above the untrained: {', '.join(sorted(above.loc[lucky, 'phenomenon']))}"
+    return said
+
+
+# %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #66128fc6
 def said_grammar(
     data: pd.DataFrame,  # From `grammar_data`
 ) -> str:  # A line a series and suite
-    "Which phenomena are surely above chance at the last step."
-    end = at_the_end(data)
+    "Which phenomena were learned: at the last step surely above chance, and above the untrained model."
+    end = beside_untrained(data)
     full = end[(end["variant"] == "word-l2r") & (end["phenomenon"] != "all")]
     if full.empty:
         return "No minimal pairs were asked."
-    lines = []
-    for (family, l1, suite), d in full.groupby(["family", "l1", "suite"]):
-        above = sorted(d.loc[d["low"] > CHANCE, "phenomenon"])
-        names = ", ".join(above) or "none"
-        lines.append(f"{family}, {l1}, {suite}: {len(above)} of {len(d)} phenomena surely above chance: {names}")
-    return "\n".join(lines)
+    each = full.groupby(["family", "l1", "suite"])
+    return "\n".join(f"{', '.join(about)}: {said_levels(d, 'phenomena')}" for about, d in each)
+
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #f83a9c0c
 def grammar_rows(

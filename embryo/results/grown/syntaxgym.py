@@ -9,7 +9,15 @@ __all__ = ['CELL', 'syntaxgym_data', 'plot_syntaxgym', 'said_circuits', 'table_c
 import pandas as pd
 
 from ..figures import figure
-from .minimal import GRAMMAR_COLUMNS, LINES, at_the_end, panels_of, plot_grammar
+from embryo.results.grown.minimal import (
+    GRAMMAR_COLUMNS,
+    LINES,
+    at_the_end,
+    beside_untrained,
+    panels_of,
+    plot_grammar,
+    said_levels,
+)
 from ..p1.losses import bands_note, chosen
 from ..statistics import over_seeds
 
@@ -68,14 +76,13 @@ figure(
 def said_circuits(
     data: pd.DataFrame,  # From `syntaxgym_data`
 ) -> str:  # A line a series and variant
-    "Which circuits are surely above their level of chance at the last step."
+    "Which circuits were learned: at the last step surely above their level of chance, and above the untrained model."
     if data.empty:
         return "No test suites were asked."
-    lines = []
-    for (family, l1, variant), d in at_the_end(data).groupby(["family", "l1", "variant"]):
-        above = sorted(d.loc[(d["low"] > d["chance"]) & (d["phenomenon"] != "all"), "phenomenon"])
-        lines.append(f"{family}, {l1}, {variant}: circuits surely above chance: {', '.join(above) or 'none'}")
-    return "\n".join(lines)
+    end = beside_untrained(data)
+    each = end[end["phenomenon"] != "all"].groupby(["family", "l1", "variant"])
+    return "\n".join(f"{', '.join(about)}: {said_levels(d, 'circuits')}" for about, d in each)
+
 
 # %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #98c638b9
 def table_circuits(
