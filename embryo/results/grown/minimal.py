@@ -150,9 +150,10 @@ def said_levels(
         return f"{said} (the untrained model was not asked): {names}"
     said += f" and above the untrained model: {names}"
     if lucky.any():
-        said += f"; above chance, but not surely above the untrained: {', '.join(sorted(above.loc[lucky, 'phenomenon']))}"
+        said += (
+            f"; above chance, but not surely above the untrained: {', '.join(sorted(above.loc[lucky, 'phenomenon']))}"
+        )
     return said
-
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #66128fc6
 def said_grammar(
@@ -165,7 +166,6 @@ def said_grammar(
         return "No minimal pairs were asked."
     each = full.groupby(["family", "l1", "suite"])
     return "\n".join(f"{', '.join(about)}: {said_levels(d, 'phenomena')}" for about, d in each)
-
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #f83a9c0c
 def grammar_rows(

@@ -83,7 +83,6 @@ def said_circuits(
     each = end[end["phenomenon"] != "all"].groupby(["family", "l1", "variant"])
     return "\n".join(f"{', '.join(about)}: {said_levels(d, 'circuits')}" for about, d in each)
 
-
 # %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #98c638b9
 def table_circuits(
     data: pd.DataFrame,  # From `syntaxgym_data`
