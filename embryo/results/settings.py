@@ -181,11 +181,11 @@ SETTING_NAMES = {
 def task_settings(
     profile: dict,  # From `read_profile`
     task: str,
-    n: int,  # Training examples; 0 = unknown
+    n: int,  # Training examples, of SQuAD2.0 windows of those questions that were used; 0 = unknown
 ) -> dict:  # {setting of the table: ours}, and "passes"
     "The settings of one task as a profile has them."
     c = settings(SquadConfig if task == SQUAD else FinetuneConfig, finetuning(profile, task), f"finetune.{task}")
-    n = min(n, c.max_train) if c.max_train else n
+    n = min(n, c.max_train) if c.max_train and task != SQUAD else n  # it counts questions, an update has windows
     steps, _, warmup = plan(c, n) if n or c.steps else (np.nan, 0, np.nan)
     ours = {k: getattr(c, name) for k, name in SETTING_NAMES.items()} | {"updates": steps, "warm-up": warmup}
     return ours | {"passes": np.nan if c.steps else c.epochs}

@@ -418,7 +418,6 @@ def draw_times(
     ax.set(ylim=(0, score_top(data)), xlim=(0, data["step"].max()))
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title=title)
 
-
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #4c6286d4
 def plot_history(
     data: pd.DataFrame,  # From `history_data`
