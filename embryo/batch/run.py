@@ -32,6 +32,7 @@ from ..ground.files import atomic, disk_errors, read_json, sweep, write_json
 from ..ground.machine import device, end_tree, keep_memory, provenance
 from ..ground.profiles import repo_root
 from ..ground.seeds import digest, sha256
+from ..models.publishing.steps import write_steps
 
 # %% ../../nbs/6_batch/09_run.ipynb #c005
 @contextmanager
@@ -288,9 +289,10 @@ def wait_for(
 def write_record(
     plan: Plan,  # Some of whose nodes have run
 ) -> dict:  # {name: planned and taken seconds ...}, as `measured`
-    "Bring nodes.csv up to date: what was planned and what it took, as a table."
+    "Bring nodes.csv up to date, what was planned and what it took, and checkpoints.csv, what was made."
     table = measured(plan.nodes.values())
     write_nodes(table, list(plan.nodes), plan.study.runs / "nodes.csv")
+    write_steps(plan.study.runs / "series", plan.study.runs / "checkpoints.csv")
     return table
 
 # %% ../../nbs/6_batch/09_run.ipynb #6fe5db3f
