@@ -220,7 +220,7 @@ def comes_before(
 def kind_table(
     rows: pd.DataFrame,  # All rows
     **options,  # Of `changes`
-):  # (tidy: `KINDS`, steps in updates, before: names with semicolons between; layout: a line a kind, the earliest first)
+):  # (tidy: `KINDS`, steps in updates, before: names, semicolons between; layout: a line a kind, the earliest first)
     "When each kind of ability rises, and before which others."
     found = changes(rows, **options)
     curves = aligned(found)
