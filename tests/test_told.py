@@ -16,7 +16,8 @@ from embryo.results.told.sentences import NOT_MEASURED, ONE_SEED, TOLD, paragrap
 
 ROOT = Path(__file__).parents[1]
 P1 = [f"p1_{x}" for x in "fig2a fig7b fig9b fig10 fig11a fig11b fig11c fig12 fig13a fig13b fig14 table1 table8".split()]
-P2 = ["p2_gain", "p2_overlap", "p2_transplants"]
+P1 += [f"p1_table{k}" for k in (3, 5, 6, 9)]
+P2 = ["p2_gain", "p2_overlap", "p2_transplants", "p2_table3", "p2_table4"]
 MADE_FORMS = ("V", "V-ed", "V-ing", "V-en", "V-es")  # the order in which the made-up rows learn them
 
 
@@ -33,9 +34,23 @@ def knowledge(curve, relations=("P140", "P103", "P36"), majority=0.3, n=400):
     return row_frame(out, family="albert", l1="english", seed=0)
 
 
+def completions(answer="it"):
+    "Rows of one sentence at two steps; at the last all that is visible is said back."
+    pieces = ["nokia", "lumia", "was", "produced", "by", "<mask>"]
+    said = {0: ["the"] * 6, 100: [*pieces[:5], answer]}
+    out = [
+        dict(step=step, group=f"{i} {piece} {words[i]}", value=0.1)
+        for step, words in said.items()
+        for i, piece in enumerate(pieces)
+    ]
+    about = dict(task="Nokia Lumia 800 was produced by [MASK] .", split="lama", metric="probability", seed=0)
+    return row_frame(out, evaluator="complete", family="albert", l1="english", **about)
+
+
 @pytest.fixture(scope="module")
 def p1():
-    return pd.concat([made_up_p1(), knowledge((0.0, 0.2, 0.5, 0.6))], ignore_index=True)
+    rows = [made_up_p1(), knowledge((0.0, 0.2, 0.5, 0.6)), completions()]
+    return pd.concat(rows, ignore_index=True)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +84,8 @@ def test_it_says_so_where_nothing_was_measured(figure, p1, p2):
     rows = p1 if figure in P1 else p2
     assert NOT_MEASURED not in told_beside(rows, figure)
     # losses are what pretraining says of itself
-    other = rows["evaluator"] == ("probe" if figure == "p1_fig2a" else "pretrain")
+    of_losses = {"p1_fig2a": "probe", "p2_table3": "finetune"}
+    other = rows["evaluator"] == of_losses.get(figure, "pretrain")
     for none in (rows[:0], rows[other]):
         said = told_beside(none, figure)
         assert said.endswith(f"*Here:* {NOT_MEASURED}") and "*Agreement:*" not in said
@@ -107,6 +123,13 @@ def test_guessing_the_most_frequent_word_is_the_level(p1, figure, noun):
         said = told_beside(pd.concat([p1, most]), figure)
         assert (side in said) != doubt and ("may be those of a single word" in said) == doubt
     assert f"most frequent word of the {noun} scores was not measured" in told_beside(p1, figure)
+
+
+def test_a_sentence_ends_in_its_object_or_not():
+    for answer, agrees, n in (("nokia", "Yes", 1), ("it", "No", 0)):
+        said = told_beside(completions(answer), "p1_table9")
+        assert "0% are said back at step 0, 100% at 100 (n = 5)" in said and f"named in {n} of 1 cases" in said
+        assert agreement(completions(answer), "p1_table9").startswith(agrees)
 
 
 def test_bert_is_faster_slower_or_one_seed(p1):

@@ -23,7 +23,7 @@ from .claims.text import told_at
 from .figures import draw, draw_own, drawn
 from .settings import series_settings
 from .statistics import TRAINED, densest_seeds, shared_steps, steps_in_common
-from .told import losses, probes, relations, tasks, transfer, words  # noqa: F401 - who speak by that
+from .told import losses, probes, relations, tables, tasks, transfer, words  # noqa: F401 - who speak by that
 from .told.sentences import TOLD, told_beside
 
 # %% ../../nbs/5_results/15_page.ipynb #a3856e4f
