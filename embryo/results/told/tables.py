@@ -20,7 +20,7 @@ from ..p1.losses import PROBES, chosen
 from ..p1.tables import table5, table6
 from ..p2.losses import loss_data
 from ..settings import table4
-from .sentences import Seen, listed, told
+from .sentences import Seen, listed, said_seeds, sentences, told
 
 # %% ../../../nbs/5_results/14_told/07_tables.ipynb #317b22b2
 def said_shares(
@@ -162,7 +162,9 @@ def see_completions(
     return Seen(
         here,
         f"{agrees}: the last printed lines name it in {printed} of 2.",
-        "Two sentences say nothing about facts in general; tables 1 and 8 do.",
+        sentences(
+            "Two sentences say nothing about facts in general; tables 1 and 8 do.", said_seeds([data["seed"].nunique()])
+        ),
     )
 
 # %% ../../../nbs/5_results/14_told/07_tables.ipynb #2d124d48
