@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['PRETRAIN_NAMES', 'MODEL_NAMES', 'FORM_COLUMNS', 'PARTS', 'COUNTED', 'PROBE_COUNTS', 'SIZE_COLUMNS', 'SIX', 'GIVEN',
-           'pretraining', 'tokens_seen', 'table2', 'table4', 'probe_counts', 'printed_count', 'count_text', 'table5',
-           'table6', 'table7', 'settings_data', 'finetuning_data', 'for_series', 'main_family', 'given_series']
+           'pretraining', 'tokens_seen', 'tokens_here', 'table2', 'table4', 'probe_counts', 'printed_count',
+           'count_text', 'table5', 'table6', 'table7', 'settings_data', 'finetuning_data', 'for_series', 'main_family',
+           'given_series']
 
 # %% ../../../nbs/5_results/05_p1/07_tables.ipynb #c002
 from dataclasses import replace
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ...ground.printed import printed_probe_data
-from ...pretraining.settings import PretrainConfig
+from ...pretraining.settings import PretrainConfig, longest, tokens_at
 from ..curves import table3
 from ..figures import Figure, figure, find_figure, text_of
 from ..levels import data_sizes
@@ -61,8 +62,7 @@ def pretraining(
         "help for attention": said_help(cfg),
         "objective": train["objective"] or "mlm",
         "vocabulary": profile.get("tokenizer", {}).get("vocab_size"),
-        # a schedule of lengths: its longest
-        "length (tokens)": length if isinstance(length, int) else max(int(x[0]) for x in length),
+        "length (tokens)": longest(PretrainConfig(length=length)),
     }
 
 # %% ../../../nbs/5_results/05_p1/07_tables.ipynb #c006a
@@ -78,8 +78,19 @@ def _said(x):
 def tokens_seen(
     settings: dict,  # Of table 2
 ) -> float:  # Million tokens, at most
-    "What a series reads if no sequence is padded."
+    "What the paper's series reads if no sequence is padded."
     return settings["updates"] * settings["batch (sequences)"] * settings["length (tokens)"] / 1e6
+
+
+def tokens_here(
+    profile: dict,  # From `read_profile`
+    family: str,  # Which models
+    l1: str,  # Trained on what
+) -> float:  # Million tokens, at most
+    "The same of a series here, whose sequences may be short first."
+    own = refined(profile, "pretrain", "default", family, l1, f"{family}-{l1}")
+    cfg = PretrainConfig(**{k: v for k, v in own.items() if k in ("batch", "length", "steps", "accumulate")})
+    return tokens_at(cfg, cfg.steps) / 1e6
 
 # %% ../../../nbs/5_results/05_p1/07_tables.ipynb #e013
 def table2(
@@ -91,7 +102,7 @@ def table2(
     ours = pretraining(profile, family, l1)
     paper = {**P1_TABLE2, **P1_OFFICIAL}
     lines = [(k, v, "table 2" if k in P1_TABLE2 else "official code", ours[k]) for k, v in paper.items()]
-    lines.append(("tokens seen, at most (M)", tokens_seen(paper), "derived", tokens_seen(ours)))
+    lines.append(("tokens seen, at most (M)", tokens_seen(paper), "derived", tokens_here(profile, family, l1)))
     d = pd.DataFrame(lines, columns=["setting", "paper", "source", "ours"])
     view = d.assign(paper=d["paper"].map(_said), ours=d["ours"].map(_said))
     return d, view.rename(columns=dict(paper="printed", ours="here"))
