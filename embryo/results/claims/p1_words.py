@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DOUBLINGS', 'FUNCTION', 'SAME_ORDER', 'FIRST', 'KNOWN', 'word_rows', 'word_times', 'later', 'mean_of',
            'content_later', 'function_first', 'content_order', 'agreement', 'masked_later', 'forms_by_frequency',
-           'band_times', 'frequent_first', 'why_neither', 'bert_faster']
+           'band_times', 'frequent_first', 'why_neither', 'at_steps_of_both', 'bert_faster']
 
 # %% ../../../nbs/5_results/13_claims/02_p1_words.ipynb #eea03e45
 import numpy as np
@@ -230,6 +230,18 @@ def why_neither(
         return NOT_ASKED
     return "; ".join(f"{name}: {x}" for name, x in said.items() if x) or "no class learned by both"
 
+# %% ../../../nbs/5_results/13_claims/02_p1_words.ipynb #62025528
+def at_steps_of_both(
+    models: dict,  # {name: rows of one model}
+) -> dict:  # The same; rows at shared steps where all end at the same one
+    "Models of as many updates, at the checkpoints that all were asked at."
+    steps = [set(d["step"]) for d in models.values()]
+    if not all(steps) or len({max(s) for s in steps}) > 1:
+        return models
+    shared = set.intersection(*steps)
+    return {name: d[d["step"].isin(shared)] for name, d in models.items()}
+
+
 # %% ../../../nbs/5_results/13_claims/02_p1_words.ipynb #1d05c709
 @claim(
     6,
@@ -243,7 +255,7 @@ def why_neither(
 )
 def bert_faster(rows, mode, rng):
     "Claim 6."
-    models = {f: word_rows(rows, "reconstruct", "pos-class", mode, f) for f in ("albert", "bert")}
+    models = at_steps_of_both({f: word_rows(rows, "reconstruct", "pos-class", mode, f) for f in ("albert", "bert")})
     when, seeds = word_times(models, rng)
     a, b = (when[f] for f in models)
     groups = [g for g in a if g in b]
