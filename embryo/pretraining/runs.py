@@ -361,6 +361,7 @@ def loss_rows(
     out = []
     for step, entry in series.entries.items():
         out += checkpoint_rows(step, entry, _label_at(labels, step))
+        out += sign_rows(step, entry.get("signs", {}))
     out += curve_rows(series, labels) + stage_rows(series, labels)
     out += floor_rows(series) + form_rows(series) + verdict_rows(series)
     return row_frame(out, family=run["family"], l1=run["l1"], seed=run["seed"], evaluator="pretrain", task="mlm")

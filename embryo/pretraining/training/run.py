@@ -188,10 +188,15 @@ def save_state(self: Run, step: int):
 
 # %% ../../../nbs/3_pretraining/04_training/03_run.ipynb #e1f5cf6b
 @patch
+def ended(self: Run, step: int) -> int:
+    "Number of the stage that made a step: where one ends and the next begins, the one that ends."
+    return max(i for i, first in enumerate(self.begins) if first < step or i == 0)
+
+
+@patch
 def losses(self: Run, step: int) -> dict:
     "Training loss since the last checkpoint, and held-out losses now."
-    # where one stage ends and the next begins: the one that ends
-    stage = self.stages[max(i for i, first in enumerate(self.begins) if first < step or i == 0)]
+    stage = self.stages[self.ended(step)]
     n = int(self.sums["count"])
     loss = dict(train=float(self.sums["loss"]) / n if n else None, **self.heldout_losses(stage))
     if self.several and n:
@@ -210,10 +215,11 @@ def heldout_losses(self: Run, stage: Stage) -> dict:
 def write_checkpoint(self: Run, step: int):
     "Write the weights of a step and its line in series.json."
     loss = self.losses(step)
+    signs = self.signs(self.ended(step))
     self.clock()
     seconds = {f"{clock}_s": round(float(self.sums[clock]), 2) for clock in ("wall", "cpu")}
     made_by = dict(processes=self.us.of) if self.us.of > 1 else {}
-    facts = dict(tokens=self.tokens(step), loss=loss, **seconds, **made_by)
+    facts = dict(tokens=self.tokens(step), loss=loss, **seconds, **made_by, **signs)
     entry = write_step(self.out, step, self.model, self.tokenizer, **facts)
     self.info["steps"] = sorted([*self.info["steps"], entry], key=lambda e: e["step"])
     self.write_index(step)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EXAMPLES', 'NAMES', 'runs_of', 'said_left_out', 'told', 'caption_of', 'word_curves', 'plot_words', 'word_ages',
-           'plot_word_ages', 'relation_table', 'laid_out', 'class_table', 'classes_laid_out', 'stage_curves',
-           'plot_stages', 'first_asked', 'published_folder']
+           'plot_word_ages', 'relation_table', 'laid_out', 'class_table', 'classes_laid_out', 'with_most_points',
+           'stage_curves', 'plot_stages', 'first_asked', 'published_folder']
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #770856a4
 from pathlib import Path
@@ -220,6 +220,15 @@ def classes_laid_out(
 figure("x_ages_table1", relation_table, table=laid_out, title="What goes with age", text=caption_of)
 figure("x_ages_table2", class_table, table=classes_laid_out, title="Early and late classes", text=caption_of)
 
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #36261d58
+def with_most_points(
+    d: pd.DataFrame,  # From `divergences`
+) -> pd.DataFrame:  # Those of the runs of each model that were looked at most often
+    "Without runs that were looked at more seldom than another: their curve may begin too late."
+    steps = d.groupby(["family", "l1", "seed"])["step"].transform("nunique")
+    return d[steps == steps.groupby([d["family"], d["l1"]]).transform("max")]
+
+
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #fe2b9840
 def stage_curves(
     rows: pd.DataFrame,  # All rows
@@ -230,14 +239,15 @@ def stage_curves(
 ) -> pd.DataFrame:  # As `divergences`, with nearest, low, high (steps, of the family and reference)
     "Divergences over steps, and where they are smallest."
     own = rows[(rows["l1"] == l1) & ((rows["family"] == family) | (family == ""))]
-    d = divergences(own)
+    d = with_most_points(divergences(own))
     if published:
         d = pd.concat([d, published_divergences(published, model)], ignore_index=True)
     table = stages(d).rename(columns=dict(step="nearest"))
     d = d.merge(table.drop(columns=["seeds", "ended"]), on=["family", "l1", "reference"])
     text = (
         "Divergence of frequencies (unigram) and of what follows the token before (bigram) from the predictions, nats."
-        " Thin: a run; vertical: the mean step at which it is smallest, its 95% interval over runs shaded."
+        " Thin: a run; vertical: the mean step at which it is smallest, its 95% interval over runs shaded; none where it"
+        " is smallest at the first or the last step that was looked at. Of each model the runs with the most steps."
     )
     return told(d[d["step"] > 0].reset_index(drop=True), text)
 

@@ -35,14 +35,14 @@ def divergences(
 # %% ../../../nbs/5_results/11_acquisition/02_stages.ipynb #537d6809
 def nearest_step(
     d: pd.DataFrame,  # From `divergences`, one run and reference
-) -> tuple:  # (step, the one before it, the one behind it), each an update; NaN where the nearest is the last
+) -> tuple:  # (step, the one before it, the one behind it), each an update; NaN where the nearest is at an end
     "Where predictions are nearest to a reference, and between which checkpoints."
     d = d[d["step"] > 0].sort_values("step")
     steps = d["step"].to_numpy(float)
     k = int(d["value"].to_numpy().argmin())
-    if k == len(steps) - 1:
+    if k in (0, len(steps) - 1):
         return np.nan, np.nan, np.nan
-    return steps[k], steps[max(0, k - 1)], steps[k + 1]
+    return steps[k], steps[k - 1], steps[k + 1]
 
 # %% ../../../nbs/5_results/11_acquisition/02_stages.ipynb #7dc5e9ec
 def stages(

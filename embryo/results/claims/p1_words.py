@@ -241,7 +241,6 @@ def at_steps_of_both(
     shared = set.intersection(*steps)
     return {name: d[d["step"].isin(shared)] for name, d in models.items()}
 
-
 # %% ../../../nbs/5_results/13_claims/02_p1_words.ipynb #1d05c709
 @claim(
     6,
