@@ -228,7 +228,6 @@ def with_most_points(
     steps = d.groupby(["family", "l1", "seed"])["step"].transform("nunique")
     return d[steps == steps.groupby([d["family"], d["l1"]]).transform("max")]
 
-
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #fe2b9840
 def stage_curves(
     rows: pd.DataFrame,  # All rows
@@ -246,8 +245,8 @@ def stage_curves(
     d = d.merge(table.drop(columns=["seeds", "ended"]), on=["family", "l1", "reference"])
     text = (
         "Divergence of frequencies (unigram) and of what follows the token before (bigram) from the predictions, nats."
-        " Thin: a run; vertical: the mean step at which it is smallest, its 95% interval over runs shaded; none where it"
-        " is smallest at the first or the last step that was looked at. Of each model the runs with the most steps."
+        " Thin: a run; vertical: the mean step at which it is smallest, its 95% interval over runs shaded; none where"
+        " that is the first or the last step that was looked at. Of each model the runs with the most steps."
     )
     return told(d[d["step"] > 0].reset_index(drop=True), text)
 
