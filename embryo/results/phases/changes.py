@@ -54,7 +54,9 @@ CHANCE = 0.05  # probability of so clear a change in a curve without one (conven
 def change_point(
     steps,  # (S,) updates, ascending, from 1 on
     values,  # (S,) scores or losses
-) -> dict:  # place, left, right (log10 step: middle, and the checkpoints around), rise (level behind minus before), p
+    # place, left, right (log10 step: middle, and the checkpoints around), rise (level behind minus before), p;
+    # earliest: whether no earlier place has `SIDE` checkpoints before it, so that the change may have been before
+) -> dict:
     "Where a curve changes most."
     x = np.log10(np.asarray(steps, float))
     y = np.asarray(values, float)
@@ -67,7 +69,7 @@ def change_point(
     by_chance = split_gains(y[order], weights).max(-1)
     p = (1 + (by_chance >= gains.max() * (1 - 1e-9)).sum()) / (1 + SHUFFLES)
     rise = np.average(y[k:], weights=weights[k:]) - np.average(y[:k], weights=weights[:k])
-    return dict(place=(x[k - 1] + x[k]) / 2, left=x[k - 1], right=x[k], rise=rise, p=p)
+    return dict(place=(x[k - 1] + x[k]) / 2, left=x[k - 1], right=x[k], rise=rise, p=p, earliest=k == SIDE)
 
 # %% ../../../nbs/5_results/12_phases/00_changes.ipynb #7d6441b4
 CURVE = ["family", "l1", "evaluator", "task", "split", "layer", "group", "mode", "metric"]
@@ -78,7 +80,7 @@ def changes(
     rows: pd.DataFrame,  # All rows
     metrics=SCORES,  # Which metrics
     **where,  # Column = value or list of values: evaluator="probe" ...
-) -> pd.DataFrame:  # One line a curve and seed: `CURVE`, seed, place, left, right (log10 step), rise, p
+) -> pd.DataFrame:  # One line a curve and seed: `CURVE`, seed, place, left, right (log10 step), rise, p, earliest
     "The change point of every curve of every seed; curves of too few checkpoints are left out."
     own = need(rows, "change points", metric=list(metrics), **({"mode": "corrected"} | where))
     own = own[own["step"].fillna(0) > 0].sort_values("step")
@@ -94,20 +96,22 @@ def changes(
 # %% ../../../nbs/5_results/12_phases/00_changes.ipynb #ca99fcda
 def aligned(
     found: pd.DataFrame,  # From `changes`
-    # A line a curve, the earliest first: `CURVE`, place, low, high (log10 step, 95%), rise, seeds, clear (of these)
+    # A line a curve, the earliest first: `CURVE`, place, low, high (log10 step, 95%), rise, seeds, clear (of these),
+    # earliest: whether the change may have been before in some seed
 ) -> pd.DataFrame:
     "The change point of each curve with its interval over seeds."
     out = []
     for key, d in found.groupby(CURVE, dropna=False):
         clear = int((d["p"] <= CHANCE).sum())
         about = dict(zip(CURVE, key)) | dict(rise=d["rise"].mean(), seeds=len(d), clear=clear)
+        about["earliest"] = bool(d["earliest"].any())
         place = low = high = np.nan
         if clear == len(d):
             place, _, half = mean_interval(d["place"], np.zeros(len(d)))
             low = min(place - half, d["left"].mean())
             high = max(place + half, d["right"].mean())
         out.append(dict(about, place=place, low=low, high=high))
-    columns = [*CURVE, "place", "low", "high", "rise", "seeds", "clear"]
+    columns = [*CURVE, "place", "low", "high", "rise", "seeds", "clear", "earliest"]
     return pd.DataFrame(out)[columns].sort_values("place", ignore_index=True)
 
 # %% ../../../nbs/5_results/12_phases/00_changes.ipynb #5c839946
