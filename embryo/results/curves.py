@@ -158,7 +158,9 @@ def words_note(
 ) -> str:
     "What bands are made of, and on how many words of a class."
     low, high = int(data["n"].min()), int(data["n"].max())
-    return f"Bands: 95%, words clustered by sentence; n from {low:,} to {high:,} words a class. {FAINT_TAGS}"
+    seeds = int(data["seeds"].max())
+    over = "words of one seed" if seeds < 2 else f"{seeds} seeds and words"
+    return f"Bands: 95%, over {over} (clustered by sentence); n from {low:,} to {high:,} words a class. {FAINT_TAGS}"
 
 # %% ../../nbs/5_results/02_curves.ipynb #e022
 def dotted_note(

@@ -9,7 +9,7 @@ __all__ = ['FEWEST', 'LEVEL_LOOKS', 'task_curves', 'draw_curves', 'plot_curves',
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #1b97c146
 import pandas as pd
 
-from ..figures import figure, points
+from ..figures import counted, figure, points
 from ..p1.losses import FAMILY, FAMILY_HUES, GLUE, SAID, bands_note, beside, key, panels, steps_axis
 from ..p1.tasks.drawings import whose_data
 from ..p1.tasks.scores import GLUE_COLUMNS, glue_data
@@ -90,20 +90,22 @@ figure(
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #aea07043
 def gained_at(
     line: pd.DataFrame,  # From `task_curves`, one task and family
+    blind: float = -1,  # What the best has that reads nothing: an untrained model may be below it
 ) -> list:  # Steps; empty where the untrained model was not fine-tuned
-    "The checkpoints at which a model is surely better than before its pretraining."
+    "The checkpoints at which a model is above what it was before its pretraining, and above who reads nothing."
     line = line.sort_values("step")
     first = line.iloc[0]
     if first["step"] != 0:
         return []
-    return line.loc[line["low"] > first["high"], "step"].tolist()
+    return line.loc[line["low"] > max(first["high"], blind), "step"].tolist()
 
 
 def gained_from(
     line: pd.DataFrame,  # From `task_curves`, one task and family
+    blind: float = -1,  # As of `gained_at`
 ):  # A step, or None
-    "The checkpoint from which on a model is surely better than before its pretraining, up to the last."
-    gained = set(gained_at(line))
+    "The checkpoint from which on it is so, up to the last."
+    gained = set(gained_at(line, blind))
     since = None
     for step in sorted(line["step"], reverse=True):
         if step not in gained:
@@ -114,46 +116,45 @@ def gained_from(
 
 def said_gain(
     line: pd.DataFrame,  # From `task_curves`, one task and family
+    blind: float = -1,  # As of `gained_at`
 ) -> str:
-    "At which checkpoints a model is surely better than before its pretraining."
-    since = gained_from(line)
-    before = [f"{step:,.0f}" for step in gained_at(line) if since is None or step < since]
+    "At which checkpoints a model is better than before its pretraining; of one training, as far as its examples tell."
+    how = "surely above" if line["seeds"].max() > 1 else "by more than the error of its examples above"
+    since = gained_from(line, blind)
+    before = [f"{step:,.0f}" for step in gained_at(line, blind) if since is None or step < since]
     if since is None:
-        return (
-            f"surely above the first at {', '.join(before)}, not at the end"
-            if before
-            else "nowhere surely above the first"
-        )
+        return f"{how} the first at {', '.join(before)}, not at the end" if before else f"nowhere {how} the first"
     earlier = f"at {', '.join(before)} and " if before else ""
-    return f"surely above the first {earlier}from {since:,.0f} on"
+    return f"{how} the first {earlier}from {since:,.0f} on"
 
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #3b89cd06
 def said_curve(
     line: pd.DataFrame,  # From `task_curves`, one task and family
-    rule: pd.Series,  # What word overlap scores on the task; empty where it was not scored
+    levels: dict,  # trivial, overlap -> what is scored without a model; those that are known
 ) -> str:
     "From where to where one curve goes, and from which checkpoint on it is above its first."
     line = line.sort_values("step")
     first = line.iloc[0]
     last = line.iloc[-1]
-    said = said_gain(line)
-    if len(rule):
-        said += f"; a rule on shared words {rule.iloc[0]:.2f}"
+    said = said_gain(line, levels.get("trivial", -1))
+    if "overlap" in levels:
+        said += f"; a rule on shared words {levels['overlap']:.2f}"
     ends = f"{first['value']:.2f} at step {first['step']:,.0f}, {last['value']:.2f} at {last['step']:,.0f}"
-    return f"{first['task']}, {FAMILY[first['family']]}: {ends}, {said}"
+    seeds = counted(int(line["seeds"].max()), "seed")
+    return f"{first['task']}, {FAMILY[first['family']]} ({seeds}): {ends}, {said}"
 
 
 def said_tasks(
     data: pd.DataFrame,  # From `task_curves`
 ) -> str:  # A line a task and family
-    "From where on is each task surely better than without pretraining, and is its end above a rule on shared words?"
+    "From where on is each task better than without pretraining, and is its end above a rule on shared words?"
     if data.empty:
         return "No task was learned from three checkpoints or more."
-    rules = data[data["mode"] == "overlap"]
+    level_lines = data[data["step"].isna()]
     drawn = points(data)
     lines = []
     for task in [t for t in GLUE if t in set(drawn["task"])]:
-        rule = rules.loc[rules["task"] == task, "value"]
+        levels = level_lines[level_lines["task"] == task].set_index("mode")["value"].to_dict()
         own = drawn[drawn["task"] == task]
-        lines += [said_curve(line, rule) for _, line in own.groupby("family", sort=False)]
+        lines += [said_curve(line, levels) for _, line in own.groupby("family", sort=False)]
     return "\n".join(lines)

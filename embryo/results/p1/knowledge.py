@@ -118,8 +118,9 @@ def said_facts(
 ) -> str:
     "What bands are made of, on how many facts, and of how many trainings."
     n = f"n from {data['n'].min():,.0f} to {data['n'].max():,.0f} facts a relation"
-    means = f"; means of {data['seeds'].max():.0f} trainings" if data["seeds"].max() > 1 else ""
-    return f"{bands}; {n}{means}."
+    seeds = data["seeds"].max()
+    means = f" and {seeds:.0f} trainings, whose mean is drawn" if seeds > 1 else ""
+    return f"{bands}{means}; {n}."
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #e020
 def not_asked(
@@ -142,7 +143,7 @@ def knowledge_figure(
     def said(data):
         return f"{text}, {data['family'].iloc[0].upper()}." if len(data) else f"{text}."
 
-    bands = "Bands: 95% over facts" if len(groups) <= 10 else "No bands, which would hide the lines"
+    bands = "Bands: 95% over facts" if len(groups) <= 10 else "No bands, which would hide the lines; a point is of facts"
     figure(
         name,
         partial(knowledge_data, groups=groups),
