@@ -215,8 +215,8 @@ def short_claims(
     "The ledger in four columns; `to_markdown(index=False)` makes it Markdown."
     view = table_claims(data)
     view["claim"] = view["claim"].str.replace(r" \([^()]*\)$", "", regex=True)
-    view["beside it"] = [said_beside(g) for _, g in data.groupby("number")]
-    return view[["claim", "verdict", "beside it", "figure"]]
+    view["what limits it"] = [said_beside(g) for _, g in data.groupby("number")]
+    return view[["claim", "verdict", "what limits it", "figure"]]
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #e0c66b36
 def correction_note(
@@ -226,7 +226,9 @@ def correction_note(
     tested = data[data["p"].notna() & (data["mode"] == "corrected")]["number"].nunique()
     return (
         f"{said_claims(data)} Of a claim with several parts stands the one that decides. Verdicts at 5% after Holm's"
-        f" correction for the {tested} claims tested; intervals are each 95%, over seeds and examples. Would be seen:"
+        f" correction for the {tested} claims tested; intervals are each 95%, over seeds and examples. Dates are read"
+        " between checkpoints: looked at more often they may move by the gap, which intervals do not hold. Would be"
+        " seen:"
         " how far beyond the edge of what is asked an effect has to lie to be seen in 8 of 10 such runs, at the level"
         f" of Holm's first step (5% / {max(1, tested)}), one number a part; no support, no contradiction: no effect"
         " that the measure can have would have been. Where the paper gives no number, the edge of what is asked is"

@@ -143,7 +143,9 @@ def knowledge_figure(
     def said(data):
         return f"{text}, {data['family'].iloc[0].upper()}." if len(data) else f"{text}."
 
-    bands = "Bands: 95% over facts" if len(groups) <= 10 else "No bands, which would hide the lines; a point is of facts"
+    bands = (
+        "Bands: 95% over facts" if len(groups) <= 10 else "No bands, which would hide the lines; a point is of facts"
+    )
     figure(
         name,
         partial(knowledge_data, groups=groups),
