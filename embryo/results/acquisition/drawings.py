@@ -159,6 +159,7 @@ NAMES = {
     ("spearman", "frequency"): "rank correlation with log frequency",
     ("spearman", "length"): "rank correlation with length in characters",
     ("spearman", "published"): "rank correlation with the published age",
+    ("partial", "published"): "the same with log frequency held",
     ("share", "pos"): "share of rank variance between classes",
     ("coefficient", "frequency"): "coefficient of log frequency (length and class held)",
     ("coefficient", "length"): "coefficient of length (frequency and class held)",
@@ -173,7 +174,10 @@ def relation_table(
     "What goes with the age of words."
     words = word_ages(rows, **options)
     d = relations(words)
-    text = "What goes with the age of acquisition of words, with 95% intervals (BCa bootstrap over words)."
+    text = (
+        "What goes with the age of acquisition of words, with 95% intervals (BCa bootstrap over words). If unrelated:"
+        " the value to be expected then. Words without an age, because their curve does not fall, are left out."
+    )
     return told(d[d["value"].notna()].reset_index(drop=True), text)
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #3cc77d23
@@ -187,7 +191,7 @@ def laid_out(
             "value": data["value"].map("{:.2f}".format),
             "95%": [f"{low:.2f} to {high:.2f}" for low, high in zip(data["low"], data["high"])],
             "words": data["n"],
-            "by chance": data["chance"].map(lambda c: "" if np.isnan(c) else f"{c:.2f}"),
+            "if unrelated": data["chance"].map(lambda c: "" if np.isnan(c) else f"{c:.2f}"),
         }
     )
 
