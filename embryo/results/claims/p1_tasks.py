@@ -97,9 +97,12 @@ def quarter_enough(rows, mode, rng):
     if then is None or reason:
         return [Part(what, reason=reason or f"{FEW} (none at a quarter)")]
     n = scores["of"].iloc[0].count(",") + 1
+    what = f"{what}, {n} task{'s' * (n > 1)}"
     x = then / np.maximum(last.to_numpy(), 1e-9)
+    if 0 in curves["albert"].columns:  # where little is gained at all, a ratio flatters
+        what += f" (before pretraining {curves['albert'][0].iloc[0] / max(last.iloc[0], 1e-9):.2f} of the last)"
     # a curve that does not fall has at most all of its last value
-    return [part(f"{what}, {n} task{'s' * (n > 1)}", x, seeds, "of the last", above=SHARE - BELOW, span=(0, 1))]
+    return [part(what, x, seeds, "of the last", above=SHARE - BELOW, span=(0, 1))]
 
 # %% ../../../nbs/5_results/13_claims/04_p1_tasks.ipynb #430d6819
 def still_gains(
