@@ -177,11 +177,11 @@ def albert_first(rows, mode, rng):
     if not means or any(m.empty for m in means.values()):
         why = {FAMILY[f]: why_untold(rows, f, mode) for f in families}
         return [Part(n, reason=said_why(why)) for n in names.values()]
-    curves, seeds = replicated(means, ["step"], rng)
-    made = {f: way_made(c) for f, c in curves.items()}
     out = []
     for f, n in names.items():
-        why = {FAMILY[k]: made[k] for k in ("albert", f) if isinstance(made[k], str)}
+        curves, seeds = replicated({k: means[k] for k in ("albert", f)}, ["step"], rng)
+        made = {k: way_made(c) for k, c in curves.items()}
+        why = {FAMILY[k]: m for k, m in made.items() if isinstance(m, str)}
         if why:
             out.append(Part(n, reason=said_why(why)))
         else:
