@@ -205,14 +205,17 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
     later, faster = held.loc["content after function words"], held.loc["ALBERT after BERT"]
     interval = "{effect:.1f} doublings of the step {} ({low:.1f} to {high:.1f})".format
     assert interval("later", **later) in text and interval("earlier", **faster) in text
-    assert {later["verdict"], faster["verdict"]} == {"supported"} and later["seeds"] == 3
+    assert later["verdict"] == "supported" and later["seeds"] == 3
+    ends = held.loc["ALBERT after BERT at 90% of the last"]
+    assert "difference is {effect:.1f} doublings ({low:.1f} to {high:.1f})".format(**ends) in text
+    assert ends["verdict"] == "not shown" and ends["low"] < 0 < faster["low"]
     assert f"(tau {held.loc[TAU, 'effect']:.2f} between" in text
     albert = rows[rows["family"] == "albert"]
     dates = [
         reach_step(curve_data(albert[albert["seed"] == seed], "reconstruct")).set_index("group")["step"]
         for seed in range(3)
     ]
-    for classes in (["conj.", "pron.", "prep.", "det."], ["adv.", "adj.", "verb", "noun"]):
+    for classes in (["conj.", "pron.", "prep.", "det."], ["adv.", "adj.", "verb", "noun", "proper noun"]):
         steps = [step for d in dates for step in d[classes]]
         assert f"after {round(min(steps), -2):,.0f} to {round(max(steps), -2):,.0f}" in text
     probed = albert.query("evaluator == 'probe' and task == 'pos' and layer == 1 and metric == 'micro_f1'")
@@ -220,6 +223,9 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
     start, quarter, end = (f"{probed.loc[('probe', k)]:.2f}" for k in (0, 4000, 16_000))
     assert f"{start} before pretraining, {quarter} after a quarter of it and {end} at the end" in text
     assert f"control task: {probed.loc[('control', 16_000)]:.2f}" in text
+    alone = albert.query("evaluator == 'probe' and task == 'pos' and layer == 0 and metric == 'micro_f1'")
+    alone = alone.query("group == 'probe' and step == 16_000 and mode == 'corrected'")["value"].mean()
+    assert f"embeddings alone, which sees no neighbour, has {alone:.2f} at the end" in text
     left = held.loc["way left to the last POS score"]
     assert left["verdict"] == "contradicted" and 0.2 < left["effect"] < 0.3  # a quarter of the way
 
