@@ -263,20 +263,47 @@ def test_comparing_on_the_front_page_is_that_of_the_rows():
 
 
 def test_when_tasks_are_gained_is_that_of_the_rows():
-    "From which checkpoint on one seed is surely better than before pretraining."
+    "From which checkpoint on models are better than before pretraining, and than who reads nothing."
     text = said_in("findings/01_learned")
-    data = task_curves(densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")))
+    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    data = task_curves(densest_seeds(rows))
+    blind = data[data["mode"] == "trivial"].set_index("task")["value"]
     lines = {k: line for k, line in data[data["step"].notna()].groupby(["task", "family"])}
-    assert {len(lines[(t, f)]) for t in ("STS-B", "QNLI", "QQP", "SST-2", "MNLI") for f in ("albert", "bert")} == {8}
-    since = {k: gained_from(line) for k, line in lines.items()}
+    tasks = ("STS-B", "QNLI", "QQP", "SST-2", "MNLI")
+    assert {len(lines[(t, f)]) for t in tasks for f in ("albert", "bert")} == {8}
+    assert [lines["STS-B", f]["seeds"].max() for f in ("albert", "bert")] == [2, 1]
+    assert len(lines["SQuAD2.0", "bert"]) == 8 and set(lines["SQuAD2.0", "bert"]["value"].round(2)) == {0.5}
+    since = {k: gained_from(line, blind[k[0]]) for k, line in lines.items()}
     assert f"STS-B from {since['STS-B', 'bert']:,.0f} updates on" in text
-    passing = f"on QNLI from {since['QNLI', 'bert']:,.0f} (and in passing at 1,000 and 2,000)"
-    assert f"{passing}, on QQP from {since['QQP', 'bert']:,.0f}" in text
-    assert f"its ALBERT is so on STS-B from {since['STS-B', 'albert']:,.0f}." in text
-    assert gained_at(lines["QNLI", "bert"])[:2] == [1000, 2000]
-    assert since["SST-2", "bert"] is None and since["SST-2", "albert"] is None
+    assert since["QQP", "bert"] == since["QNLI", "bert"]
+    both = f"on QQP and QNLI from {since['QNLI', 'bert']:,.0f} (on QNLI in passing at 1,000 and 2,000)"
+    assert f"{both}, and on MNLI from {since['MNLI', 'bert']:,.0f}" in text
+    assert gained_at(lines["QNLI", "bert"], blind["QNLI"])[:2] == [1000, 2000]
+    assert since["SST-2", "bert"] is None and not {since[t, "albert"] for t in tasks} - {None}
     mnli = lines["MNLI", "bert"].set_index("step")["value"]
-    assert f"BERT has {mnli[500]:.2f} after 500 updates and {mnli[16_000]:.2f} at the end" in text
+    rule = data[(data["mode"] == "overlap") & (data["task"] == "MNLI")]["value"].iloc[0]
+    said = "{:.2f} then, {:.2f} at the end, where a rule on shared words has {:.2f}"
+    assert said.format(mnli[500], mnli[16_000], rule) in text
+    small = rows.query("evaluator == 'finetune' and family == 'bert' and group == 'final' and seed == 1")
+    small = small.set_index(["task", "metric", "step"])["value"]
+    cola = [small.loc[("CoLA", "matthews", step)] for step in (0, 16_000)]
+    assert "CoLA of this BERT is {:.2f} before pretraining and {:.2f} after".format(*cola) in text
+    ends = [small.loc[(task, "accuracy", 16_000)] for task in ("MRPC", "RTE")]
+    assert "MRPC {:.2f} and RTE {:.2f}, where".format(*ends) in text
+
+
+def test_ages_and_divergence_of_the_findings_are_those_of_the_rows():
+    "What goes with the age of words, and how far two trainings are apart."
+    from embryo.results.acquisition.drawings import relation_table
+    from embryo.results.phases.drawings import seed_divergence
+
+    text = said_in("findings/01_learned")
+    rows = densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv"))
+    ages = relation_table(rows, family="albert").set_index(["how", "what"])["value"]
+    assert f"log frequency {ages.loc[('spearman', 'frequency')]:.2f})" in text
+    apart = seed_divergence(rows).query("group == 'all'").set_index("step")["value"]
+    said = "{:.2f} nats after 500 updates, {:.2f} after 2,000, {:.2f} at the end"
+    assert said.format(*apart.loc[[500, 2000, 16_000]]) in text
 
 
 def test_what_electra_learned_on_the_front_page_is_that_of_the_rows():
