@@ -161,7 +161,7 @@ def see_completions(
     first, last = (data[data["step"] == s] for s in (data["step"].min(), data["step"].max()))
     parts = [f"{said_back(d)[0]:.0%} at step {d['step'].iloc[0]:,.0f} (n = {said_back(d)[1]})" for d in (first, last)]
     right, asked, several = named(last)
-    here = f"Of the visible pieces are said back {', '.join(parts)}."
+    here = f"Visible pieces that are said back: {', '.join(parts)}."
     untold = ["Two sentences say nothing about facts in general; tables 1 and 8 do."]
     agrees = ""
     if asked:
