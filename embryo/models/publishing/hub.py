@@ -67,7 +67,8 @@ def series_card(
     size = run["model"]
     cls, task, whose = OPENED.get(run["family"], USUAL)
     steps = step_table(series.folder)
-    shown = steps[["step", "tokens", "heldout"]].to_markdown(index=False, intfmt=",", floatfmt=("", "", ".3f"))
+    looks = dict(step="{:,.0f}", tokens="{:,.0f}", heldout="{:.3f}")
+    shown = pd.DataFrame({c: steps[c].map(look.format) for c, look in looks.items()})
     text = CARD.format(
         name=name,
         cls=cls,
@@ -82,7 +83,7 @@ def series_card(
         layers=size["num_hidden_layers"],
         width=size["hidden_size"],
         vocabulary=size["vocab_size"],
-        table=shown,
+        table=shown.to_markdown(index=False, disable_numparse=True),
     )
     tags = ["masked-language-model", "checkpoints", run["family"]]
     head = ModelCardData(license=license or None, library_name="transformers", pipeline_tag=task, tags=tags)
