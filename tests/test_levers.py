@@ -223,6 +223,18 @@ def test_levers_do_something(tmp_path):
     assert len(set(ends.values())) == len(ends)
 
 
+def test_signs_are_taken_at_checkpoints_where_there_is_held_out_text(tmp_path):
+    "Every checkpoint has them; without held-out text there is nothing to read them on, and the run goes on."
+    cfg = replace(CFG, **LEVERS["signs"])
+    read, unread = (
+        pretrain(TRAIN, heldout, net(cfg), None, cfg, tmp_path / str(heldout is None), progress=False)
+        for heldout in (HELDOUT, None)
+    )
+    assert all({"unigram", "bigram"} <= set(e["signs"]["crossed"]) for e in read.entries.values())
+    assert not [e for e in unread.entries.values() if "signs" in e]
+    assert weights(read) == weights(unread)
+
+
 def test_help_ends_where_it_is_said(tmp_path):
     "With no help left, an update is the plain one: help that ends at the first update changes nothing."
     runs = []

@@ -279,7 +279,7 @@ def say_where(self: Run, i: int):
 def signs(self: Run, i: int) -> dict:  # {"signs": as `early_signs`}, or {} if they are not wanted
     "Early signs on the L1 of a stage."
     stage = self.stages[i]
-    if not stage.cfg.signs:
+    if not stage.cfg.signs or stage.heldout is None:
         return {}
     if i not in self.sign_data:
         self.sign_data[i] = sign_data(stage.corpus, stage.heldout, stage.cfg, stage.marks)
