@@ -20,9 +20,8 @@ STEP_COLUMNS = ["series", "step", "tokens", "heldout", "sha256", "machine", "tor
 
 def step_table(
     folder,  # Of a series
-) -> (
-    pd.DataFrame
-):  # One line a step, `STEP_COLUMNS`; heldout: loss of masked words, nats a token; sha256 of the weights
+    # One line a step, `STEP_COLUMNS`; heldout: loss of masked words, nats a token; sha256 of the weights
+) -> pd.DataFrame:
     "The checkpoints of a series of ours, and by what each is known."
     folder = Path(folder)
     if not (folder / "series.json").is_file():

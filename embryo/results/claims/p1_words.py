@@ -241,7 +241,7 @@ def doubling_at(
     "When a curve first has a share of its last value."
     curve = curve[sorted(k for k in curve.columns if k > 0)]
     steps = np.log2(np.asarray(curve.columns, float))
-    y = curve.to_numpy() / curve.to_numpy()[:, -1:]
+    y = curve.to_numpy() / np.maximum(curve.to_numpy()[:, -1:], 1e-9)
     k = (y >= share).argmax(1)
     behind, before = y[np.arange(len(y)), k], y[np.arange(len(y)), np.maximum(k - 1, 0)]
     part_of_gap = np.where(k > 0, (share - before) / np.where(k > 0, behind - before, 1), 0)

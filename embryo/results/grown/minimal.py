@@ -122,9 +122,8 @@ def at_the_end(
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #ed09a10e
 def table_grammar(
     data: pd.DataFrame,  # From `grammar_data`
-) -> (
-    pd.DataFrame
-):  # Layout: a line a phenomenon, a column a series and variant: "0.80 [0.76, 0.84]"; n: pairs of a seed
+    # Layout: a line a phenomenon, a column a series and variant: "0.80 [0.76, 0.84]"; n: pairs of a seed
+) -> pd.DataFrame:
     "Accuracy on each phenomenon at the last step, with its 95% interval."
     end = at_the_end(data).copy()
     end["shown"] = [f"{r.value:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in end.itertuples()]
