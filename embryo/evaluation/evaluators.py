@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['READS', 'EVALUATORS', 'Evaluator', 'evaluator', 'declared_as', 'first_line', 'Checkpoint', 'load_checkpoint', 'Asked',
-           'split_name', 'run_reconstruct', 'run_mask_predict', 'run_second_treebank', 'run_surprisals', 'run_alike',
-           'run_probe', 'run_attention', 'run_equality', 'common_objects', 'told_facts', 'run_knowledge',
+           'split_name', 'run_reconstruct', 'run_mask_predict', 'run_second_treebank', 'run_surprisals', 'compared',
+           'run_alike', 'run_probe', 'run_attention', 'run_equality', 'common_objects', 'told_facts', 'run_knowledge',
            'run_minimal_pairs', 'run_syntaxgym']
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c003
@@ -205,29 +205,40 @@ def run_surprisals(
     given = (speaker, checkpoint.tokenizer, asked.sentences, asked.batch, asked.progress, counts)
     return surprisals(*given, **settings).assign(split=asked.split)
 
+# %% ../../nbs/4_evaluation/11_evaluators.ipynb #0194d46e
+def compared(
+    checkpoint: Checkpoint,  # That is held against others
+    folders: list,  # Series
+    steps: list,  # Of these; none: the checkpoint's own
+    own: str = "",  # Folder of the checkpoint's series, held against its last step; empty: it is not
+) -> dict:  # `series@step` -> model with the masked-LM head
+    "The models that one checkpoint is held against."
+    from embryo.models.given import open_series
+
+    if not folders and not own:
+        raise EmbryoError(
+            "alike: no other series; give their folders, for instance others = ['series/bert-english-s1'], or that of"
+            " the checkpoint's own as own"
+        )
+    wanted = [(open_series(f), step) for f in folders for step in steps or [checkpoint.step]]
+    if own:
+        wanted.append((open_series(own), open_series(own).steps[-1]))
+    device = checkpoint.speaker.device
+    return {f"{s.folder.name}@{step}": load_checkpoint(s, step, device).speaker for s, step in wanted}
+
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #2c60f1e5
 @evaluator("alike", per_sentence=300)
 def run_alike(
     checkpoint: Checkpoint,  # Its speaker is asked
-    # sentences; options: others (folders of series), steps of these (none: the checkpoint's own), words and tokens of
-    # `alike`
+    # sentences; options: others, steps and own of `compared`, words and tokens of `alike`
     asked: Asked,
 ):  # Rows of evaluator alike: task names the other as series@step
     "Seeds and steps: do other checkpoints predict and represent the same? (Kornblith et al. 2019)"
     from embryo.evaluation.alike.states import alike
-    from embryo.models.given import open_series
 
     settings = asked.settings("alike")
-    folders = settings.pop("others", [])
-    steps = settings.pop("steps", []) or [checkpoint.step]
-    if not folders:
-        raise EmbryoError(
-            "alike: no other series; give their folders, for instance others = ['series/bert-english-s1']"
-        )
-    opened = {Path(f).name: open_series(f) for f in folders}
-    device = checkpoint.speaker.device
-    others = {f"{name}@{k}": load_checkpoint(s, k, device).speaker for name, s in opened.items() for k in steps}
-    given = (checkpoint.speaker, checkpoint.tokenizer, asked.sentences, others)
+    which = (settings.pop("others", []), settings.pop("steps", []), settings.pop("own", ""))
+    given = (checkpoint.speaker, checkpoint.tokenizer, asked.sentences, compared(checkpoint, *which))
     rows = alike(*given, max_tokens=asked.batch, progress=asked.progress, **settings)
     return rows.assign(split=asked.split)
 

@@ -130,13 +130,17 @@ def alike_options(
 ) -> dict:  # The section [examine], with the folders of the seeds before this one
     "Settings of examination, the series to compare with among them."
     e = dict(study.profile.get("examine", {}))
-    before = seeds_before(study, result, spec, which["seed"])
-    if before:
-        folders = [study.runs / "series" / "{family}-{l1}-s{0}".format(seed, **which) for seed in before]
-        e[ALIKE] = dict(e.get(ALIKE, {}), others=folders)
-    elif ALIKE in names and not e.get(ALIKE, {}).get("others"):
+    if ALIKE not in names:
+        return e
+    alike = dict(e.get(ALIKE, {}))
+    series = lambda seed: study.runs / "series" / "{family}-{l1}-s{0}".format(seed, **which)
+    if before := seeds_before(study, result, spec, which["seed"]):
+        alike["others"] = [series(seed) for seed in before]
+    if alike.pop("own", False):
+        alike["own"] = series(which["seed"])
+    if not alike.get("others") and not alike.get("own"):
         names.remove(ALIKE)
-    return e
+    return e | {ALIKE: alike}
 
 # %% ../../../nbs/6_batch/02_graph/02_scores.ipynb #4f278c2e
 def read_besides(
@@ -165,14 +169,15 @@ def seeds_before(
     seed: int,  # Of the checkpoint that is asked
 ) -> list:  # Seeds that it is held against; none where it is not asked to be, or where the profile names the others
     "The seeds of a result before this one."
-    if ALIKE not in spec.get("evaluators", []) or study.profile.get("examine", {}).get(ALIKE, {}).get("others"):
+    alike = study.profile.get("examine", {}).get(ALIKE, {})
+    if ALIKE not in spec.get("evaluators", []) or alike.get("others"):
         return []
     seeds = study.part.get(result) or spec.get("seed", [0])
     seeds = seeds if isinstance(seeds, list) else [seeds]
-    if len(seeds) < 2:
+    if len(seeds) < 2 and not alike.get("own"):
         raise EmbryoError(
-            f"{study.where(f'results.{result}')}: evaluator alike compares seeds, and seed has one; give two, or"
-            " others = [folders of series] in [examine.alike]"
+            f"{study.where(f'results.{result}')}: evaluator alike compares seeds, and seed has one; give two, or in"
+            " [examine.alike] others = [folders of series], or own = true"
         )
     return seeds[: seeds.index(seed)]
 
