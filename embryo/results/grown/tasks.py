@@ -42,7 +42,7 @@ def draw_curves(
     ax,  # matplotlib axes
     d: pd.DataFrame,  # From `task_curves`, one task
 ):
-    "The curves of one task, a colour a family, and its levels."
+    "The curves of one task, a colour a family, and its levels; the panel is as high as these, not as their bands."
     for family, line in points(d).groupby("family", sort=False):
         line = line.sort_values("step")
         color = FAMILY_HUES[family]
@@ -52,6 +52,9 @@ def draw_curves(
         )
     for level in d[d["step"].isna()].itertuples():
         ax.axhline(100 * level.value, color="gray", ls=LEVEL_LOOKS[level.mode][1], lw=1.2)
+    low, high = 100 * d["value"].min(), 100 * d["value"].max()
+    margin = max(1, 0.15 * (high - low))
+    ax.set(ylim=(low - margin, high + margin))
     ax.set(title=d["task"].iloc[0], ylabel=f"{SAID[points(d)['metric'].iloc[0]]} x 100")
 
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #d23baabc
@@ -82,7 +85,8 @@ figure(
     task_curves,
     plot=plot_curves,
     title="Tasks - at every checkpoint that was fine-tuned",
-    text="Development scores of checkpoints, each fine-tuned by itself.",
+    text="Development scores of checkpoints, each fine-tuned by itself. A panel is as high as its lines: the 95% band"
+    " of two seeds may leave it.",
     notes=(bands_note,),
     behind=whose_data,
 )

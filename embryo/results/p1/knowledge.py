@@ -416,7 +416,6 @@ def draw_times(
         if len(d):
             label = f"{name} ({d['n'].iloc[0]:.0f} facts)"
             ax.plot(d["step"], d["value"], color=f"C{i}", marker=".", ms=4, label=label)
-            ax.fill_between(d["step"], d["low"], d["high"], color=f"C{i}", alpha=0.1, lw=0)
     ax.set(xlabel="pretraining step (updates)", ylabel="P@1, common candidates")
     ax.set(ylim=(0, score_top(data)), xlim=(0, data["step"].max()))
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title=title)
@@ -440,6 +439,7 @@ figure(
     plot=plot_history,
     title="What was told, and what is known",
     text="Knowledge by how often a fact was stated at the end (left), and over steps by when it was stated (right; of"
-    " real text, where the time is not known, by how often: paragraphs that name subject and object). Facts that are"
-    " told often have objects that are often right, so the common answer has a part in the rise.",
+    " real text, where the time is not known, by how often: paragraphs that name subject and object; the intervals"
+    " of its last step stand on the left). Facts that are told often have objects that are often right, so the common"
+    " answer has a part in the rise.",
 )

@@ -86,8 +86,9 @@ def phases(
     data.attrs["caption"] = (
         "The step at which each curve changes most: two levels fit best (weighted least squares over log steps)."
         f" {said_bars(data['seeds'].max())} {none} of {len(data)} curves do not change clearly in every seed"
-        f" (permutation test, p <= {CHANCE}, so that of twenty curves of noise one would with one seed); they have no"
-        " point. Triangles: at the earliest place that the checkpoints allow, so perhaps before it."
+        f" (permutation test, p <= {CHANCE}, so that of twenty curves of noise one would with one seed) and are not"
+        " drawn; the figure's CSV has them. Triangles: at the earliest place that the checkpoints allow, so perhaps"
+        " before it."
     )
     return data
 
@@ -102,28 +103,25 @@ def caption_of(
 def plot_phases(
     data: pd.DataFrame,  # From `phases`
 ):  # matplotlib figure
-    "One line an ability, its change point with its interval."
+    "One line an ability that has a change point, with its interval."
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-    fig, axes = panels(1, 1, 8, 1.2 + 0.28 * len(data), layout="constrained")
+    shown = data[data["place"].notna()]
+    if shown.empty:
+        return None
+    fig, axes = panels(1, 1, 8, 1.2 + 0.28 * len(shown), layout="constrained")
     ax = axes[0, 0]
-    for y, line in enumerate(data.itertuples()):
-        if np.isfinite(line.place):
-            color = "#1b4f72" if line.rise > 0 else "#a04000"
-            seeds = np.array(line.seed_places.split(), float)
-            ax.plot(10**seeds, [y] * len(seeds), "o", color=color, alpha=0.3, ms=4, mew=0)
-            ax.plot([10**line.low, 10**line.high], [y, y], color=color, lw=1.5)
-            ax.plot(10**line.place, y, "<" if line.earliest else "o", color=color)
-        else:
-            behind = dict(boxstyle="square,pad=0.1", fc="white", ec="none")
-            where = dict(xycoords=("axes fraction", "data"), fontsize=7, color="gray", va="center", bbox=behind)
-            ax.annotate(f"changes clearly in {line.clear} of {line.seeds} seeds", (0.02, y), **where)
-    ax.set(yticks=range(len(data)), yticklabels=data["name"], ylim=(len(data) - 0.5, -0.5), xscale="log")
+    for y, line in enumerate(shown.itertuples()):
+        color = "#1b4f72" if line.rise > 0 else "#a04000"
+        seeds = np.array(line.seed_places.split(), float)
+        ax.plot(10**seeds, [y] * len(seeds), "o", color=color, alpha=0.3, ms=4, mew=0)
+        ax.plot([10**line.low, 10**line.high], [y, y], color=color, lw=1.5)
+        ax.plot(10**line.place, y, "<" if line.earliest else "o", color=color)
+    ax.set(yticks=range(len(shown)), yticklabels=shown["name"], ylim=(len(shown) - 0.5, -0.5), xscale="log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set(xlabel="step of change (updates)")
-    shown = data[data["place"].notna()]
     kinds = (("rises", "#1b4f72", (shown["rise"] > 0).any()), ("falls", "#a04000", (shown["rise"] <= 0).any()))
     beside(ax, [(ax.plot([], [], "o", color=color)[0], name) for name, color, there in kinds if there])
     return fig
@@ -377,7 +375,8 @@ def plot_layer_likeness(
         for layer, color in zip(layers, sns.color_palette("viridis", len(layers))):
             d = data[(data["kind"] == kind) & (data["layer"] == layer)].sort_values("step")
             ax.plot(d["step"], d["value"], ".-", color=color, label=f"layer {layer}")
-        ax.set(xlabel="pretraining step (updates)", xscale="log", title=title, ylim=(0, 1.02))
+        ax.set(xlabel="pretraining step (updates)", title=title, ylim=(0, 1.02))
+        log_steps(ax, data["step"])
     control = data[data["kind"] == "control"].groupby("step")["value"].max()
     axes[0, -1].plot(control.index, control, color="gray", ls=":", label="shuffled" if len(control) else None)
     axes[0, 0].set(ylabel="CKA")
