@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Pass', 'AFTER_INTERMEDIATE', 'quiet', 'check_checkpoint', 'tokenizer_beside', 'read_body', 'load_body', 'put_on_body',
-           'new_classifier', 'first_logits', 'predict_logits', 'predict', 'training_targets', 'example_loss',
-           'make_optimizer', 'update_once', 'training_passes', 'use_bf16', 'training_steps', 'loss_row', 'pass_rows',
-           'train_and_ask', 'finetune']
+           'new_classifier', 'classify', 'first_logits', 'predict_logits', 'predict', 'training_targets',
+           'example_loss', 'make_optimizer', 'update_once', 'training_passes', 'use_bf16', 'training_steps', 'loss_row',
+           'pass_rows', 'train_and_ask', 'finetune']
 
 # %% ../../../nbs/4_evaluation/06_tasks/08_finetune.ipynb #c002
 import copy
@@ -33,7 +33,7 @@ from ...ground.errors import EmbryoError
 from ...ground.machine import device, has_bf16
 from ...ground.rows import row_frame
 from ...ground.seeds import seed_for
-from ...models.models import check_config, hidden_at
+from ...models.models import MODEL_TYPES, check_config, hidden_at
 
 # %% ../../../nbs/4_evaluation/06_tasks/08_finetune.ipynb #c008
 @contextmanager
@@ -154,6 +154,19 @@ def new_classifier(
     head_seed = seed_for("finetune-head", seed)
     return put_on_body(AutoModelForSequenceClassification, cfg, body, head_seed, "new_classifier")
 
+# %% ../../../nbs/4_evaluation/06_tasks/08_finetune.ipynb #ac9ed9bf
+def classify(
+    model,  # Sequence classifier of one of the four families
+    first: torch.Tensor,  # (B, D) last states of first tokens
+) -> torch.Tensor:  # (B, C)
+    "What a classifier makes of the first token."
+    pooler = getattr(model.base_model, "pooler", None)
+    if pooler is None:
+        return model.classifier(first[:, None])
+    if model.config.model_type == "albert":
+        return model.classifier(model.dropout(model.base_model.pooler_activation(pooler(first))))
+    return model.classifier(model.dropout(pooler(first[:, None])))
+
 # %% ../../../nbs/4_evaluation/06_tasks/08_finetune.ipynb #c027
 def first_logits(
     model,  # Sequence classifier
@@ -164,11 +177,11 @@ def first_logits(
         hidden = model.base_model(**x).last_hidden_state
         seen = x["attention_mask"][..., None].to(hidden.dtype)
         return model.classifier(((hidden * seen).sum(1) / seen.sum(1))[:, None])
-    if model.config.model_type != "roberta" or "token_type_ids" in x:
+    if model.config.model_type not in MODEL_TYPES:
         return model(**x).logits
     B, T = x["input_ids"].shape
     first = T * torch.arange(B, device=model.device)
-    return model.classifier(hidden_at(model, x["input_ids"], x["attention_mask"], first)[:, None])
+    return classify(model, hidden_at(model, x["input_ids"], x["attention_mask"], first, x.get("token_type_ids")))
 
 # %% ../../../nbs/4_evaluation/06_tasks/08_finetune.ipynb #c030
 @torch.no_grad()
