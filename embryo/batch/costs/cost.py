@@ -7,7 +7,7 @@ __all__ = ['FLOPS', 'SCORING', 'UPDATE_S', 'BATCH_S', 'STARTUP_S', 'MEMORY_MB', 
            'WORLD_L1_MB', 'TEXT_MB', 'TRAIN_MB', 'COUNTED_PAIRS', 'APPENDIX_S', 'training_rate', 'update_seconds',
            'weights', 'Model', 'trained_with', 'model_of', 'training_mb', 'world_cost', 'raw_mb', 'text_mb',
            'corpus_cost', 'muon_flops', 'training_seconds', 'looking_seconds', 'series_cost', 'data_share',
-           'examine_cost', 'task_seconds', 'finetune_cost', 'cost']
+           'examine_cost', 'task_seconds', 'ablation_seconds', 'finetune_cost', 'cost']
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c002
 import functools
@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .sizes import input_length, inputs_of, task_sizes
+from .sizes import input_length, inputs_of, task_sizes, twin_size
 from ..graph.scores import asked_evaluators
 from ..graph.series import chain_settings, model_settings, pretrain_settings
 from ..graph.study import Study
@@ -328,7 +328,7 @@ def task_seconds(
     study: Study,  # What is studied
     on: str,  # cpu or cuda
 ) -> float:
-    "How long one fine-tuning takes: its updates, and its development sets once a pass."
+    "How long one fine-tuning takes: its updates, its development set once a pass, its other splits at most twice."
     from embryo.evaluation.tasks.settings import plan
     from embryo.models.cost import body_flops
 
@@ -337,10 +337,29 @@ def task_seconds(
     steps, each, _ = plan(config, round(inputs * min(config.max_train or sizes["train"], sizes["train"])))
     length = input_length(task, config.max_length, study)
     operations = length * body_flops(model.fields, length, model.family)
-    scored = inputs * sum(n for split, n in sizes.items() if split != "train")
+    first, *others = [n for split, n in sizes.items() if split != "train"]
     passes = -(-steps // each)
+    scored = inputs * (passes * first + min(2, passes) * (sum(others) + twin_size(task, study)))
     training = steps * update_seconds(3 * config.batch * operations, model.layers, on)
-    return training + passes * scored * operations / SCORING[on]
+    return training + scored * operations / SCORING[on]
+
+# %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #b51f79c1
+def ablation_seconds(
+    task: str,  # Its name
+    config,  # FinetuneConfig
+    model: Model,
+    study: Study,  # What is studied
+    on: str,  # cpu or cuda
+) -> float:
+    "How long it takes to score a task again without heads, at most."
+    from embryo.evaluation.heads.ablation import DRAWS, set_sizes
+    from embryo.models.cost import body_flops
+
+    heads = model.layers * model.fields.get("num_attention_heads", 12)
+    sets = 1 + len(set_sizes(heads)) * (1 + 2 * DRAWS)
+    scored = task_sizes(study).get(task, dict(dev=1000))["dev"] + twin_size(task, study)
+    length = input_length(task, config.max_length, study)
+    return sets * scored * length * body_flops(model.fields, length, model.family) / SCORING[on]
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c038
 def finetune_cost(
@@ -361,11 +380,16 @@ def finetune_cost(
         config = settings(SquadConfig if task == SQUAD else FinetuneConfig, values)
         again = task in AFTER_INTERMEDIATE and node.params.get("intermediate") in node.params["finetuning"]
         seconds += task_seconds(task, config, m, study, on) * (2 if again else 1)
+        seconds += ablation_seconds(task, config, m, study, on) if task in node.params["ablate"] else 0.0
         most = max(most, training_mb(m, config.batch, config.max_length))
     return seconds, MEMORY_MB + most, DISK_MB
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c041
-APPENDIX_S = {"p1_embryology": 22.0, "p2_transfer": 8.0}  # of profile micro (measured); others about 4
+APPENDIX_S = {
+    "p1_embryology": 30.0,
+    "p2_transfer": 14.0,
+    "x_grown": 25.0,
+}  # of profile micro (measured); others about 10
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #b234007d
 def cost(
@@ -387,5 +411,5 @@ def cost(
     elif node.template == "rows":
         seconds, memory, disk = 0.005 * len(node.params["nodes"]), MEMORY_MB, DISK_MB
     else:
-        seconds, memory, disk = APPENDIX_S.get(node.template, 4.0), MEMORY_MB, DISK_MB
+        seconds, memory, disk = APPENDIX_S.get(node.template, 10.0), MEMORY_MB, DISK_MB
     return dict(seconds=seconds + STARTUP_S, memory_mb=round(memory), disk_mb=disk)

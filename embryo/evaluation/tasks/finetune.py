@@ -6,7 +6,7 @@
 __all__ = ['Pass', 'AFTER_INTERMEDIATE', 'quiet', 'check_checkpoint', 'tokenizer_beside', 'read_body', 'load_body', 'put_on_body',
            'new_classifier', 'classify', 'first_logits', 'predict_logits', 'predict', 'training_targets',
            'example_loss', 'make_optimizer', 'update_once', 'training_passes', 'use_bf16', 'training_steps', 'loss_row',
-           'pass_rows', 'train_and_ask', 'finetune']
+           'pass_rows', 'ask', 'train_and_ask', 'finetune']
 
 # %% ../../../nbs/4_evaluation/06_tasks/08_finetune.ipynb #c002
 import copy
@@ -368,6 +368,15 @@ def pass_rows(
     return rows
 
 # %% ../../../nbs/4_evaluation/06_tasks/08_finetune.ipynb #c058
+def ask(
+    model,  # Sequence classifier
+    asked: dict,  # Split -> (examples from `encode`, labels)
+    task: Task,
+) -> dict:  # Split -> answers
+    "What a model says to some splits."
+    return {split: answers(predict_logits(model, coded), task) for split, (coded, _) in asked.items()}
+
+
 def train_and_ask(
     model,  # Sequence classifier, on its device; it is trained
     steps,  # From `training_steps`
@@ -375,13 +384,24 @@ def train_and_ask(
     task: Task,
     bar,  # A tqdm bar: shows loss and score
 ) -> list:  # A `Pass` each
-    "Train, and let the model answer all splits after every pass."
+    "Train; the development set is asked after every pass, all other splits by the last pass and the best one."
+    rest = {split: given for split, given in asked.items() if split != "dev"}
     passes = []
+    best = None
     for losses in steps:
-        said = {s: answers(predict_logits(model, coded), task) for s, (coded, _) in asked.items()}
+        said = ask(model, {"dev": asked["dev"]}, task)
         score = measure(task.metric, asked["dev"][1], said["dev"])
         passes.append(Pass(score, losses, said))
+        if best is None or score > best.score:
+            best = passes[-1]
+            weights = copy.deepcopy(model.state_dict()) if rest else None
         bar.set_postfix(loss=f"{losses.mean():.3f}", **{task.metric: f"{score:.3f}"})
+    passes[-1].said.update(ask(model, rest, task))
+    if rest and best is not passes[-1]:
+        last = copy.deepcopy(model.state_dict())
+        model.load_state_dict(weights)
+        best.said.update(ask(model, rest, task))
+        model.load_state_dict(last)
     return passes
 
 # %% ../../../nbs/4_evaluation/06_tasks/08_finetune.ipynb #c059
