@@ -71,16 +71,16 @@ def class_share(
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #bb8bf5ac
 def coefficients(
-    d: pd.DataFrame,  # age, and what is regressed on: numbers, and `pos`
-    numbers: list,  # Columns of numbers
+    y,  # (n,) ages
+    numbers,  # (n, k) what is regressed on
+    classes,  # (n, C) 1 at the class of a word, else 0: they hold the constant
 ) -> np.ndarray:  # (k + 1,) standardised coefficients of the numbers, and the share of variance that all explain
     "Least squares of the age on some numbers and on the class."
-    z = lambda v: (v - v.mean()) / v.std()
-    classes = pd.get_dummies(d["pos"], dtype=float).to_numpy()  # one a class: they hold the constant
-    design = np.column_stack([*(z(d[c].to_numpy(float)) for c in numbers), classes])
-    y = z(d["age"].to_numpy(float))
+    z = lambda v: (v - v.mean(0)) / v.std(0)
+    y = z(y)
+    design = np.column_stack([z(numbers), classes])
     b = np.linalg.lstsq(design, y, rcond=None)[0]
-    return np.r_[b[: len(numbers)], 1 - ((y - design @ b) ** 2).mean()]
+    return np.r_[b[: numbers.shape[1]], 1 - ((y - design @ b) ** 2).mean()]
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #8bf33760
 def told_words(
@@ -120,13 +120,16 @@ def regression(
     words: pd.DataFrame,  # From `told_words`
 ) -> pd.DataFrame:  # As `relations`; without lines where no frequencies were counted
     "Log frequency, length and class at once."
-    d = words.dropna(subset="frequency").reset_index(drop=True)
-    numbers = ["frequency", "length"]
+    d = words.dropna(subset="frequency")
+    columns = ["frequency", "length"]
     if d.empty:
         return pd.DataFrame()
+    y = d["age"].to_numpy(float)
+    numbers = d[columns].to_numpy(float)
+    classes = pd.get_dummies(d["pos"], dtype=float).to_numpy()
     out = []
-    for k, what in enumerate([*numbers, "all"]):
-        part = lambda i, k=k: coefficients(d.iloc[i.astype(int)], numbers)[k]
+    for k, what in enumerate([*columns, "all"]):
+        part = lambda i, k=k: coefficients(*(v[i.astype(int)] for v in (y, numbers, classes)))[k]
         found = with_bootstrap((np.arange(len(d)),), part, f"regression {what}")
         out.append(dict(how="explained" if what == "all" else "coefficient", what=what, **found, chance=np.nan))
     return pd.DataFrame(out)
