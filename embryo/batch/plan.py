@@ -11,7 +11,7 @@ import functools
 from dataclasses import asdict
 from pathlib import Path
 
-from .costs.cost import FLOPS, SCORING, UPDATE_S, cost, training_rate
+from .costs.cost import DEVICES, GPU, KEPT, UPDATE_S, cost, precision, rate
 from .costs.past import factor, processor, read_past, read_planned, taken
 from .costs.record import NEAR, circumstances, is_near
 from .graph.parts import part_of
@@ -104,12 +104,14 @@ def assumed(
 ) -> list:  # Sentences
     "What the estimate rests on."
     if on == "cpu":
-        rate = training_rate("cpu")
-        known = "with bf16 (measured, at small widths)" if rate == FLOPS["cpu"] else "in fp32 (assumed)"
-        out = [f"one CPU thread sustains {rate:.0e} operations/s {known}; seconds are of the process, not the clock"]
+        kind = precision("cpu")
+        out = [
+            f"one CPU thread trains at {rate('cpu', kind):.1e} operations/s, {KEPT[kind]:.0%} of what its products in"
+            f" {kind} reached just now; seconds are of the process, not the clock"
+        ]
     else:
         out = [
-            f"one data-centre GPU sustains {FLOPS['cuda']:.1e} operations/s in training and {SCORING['cuda']:.0e} in"
+            f"one data-centre GPU sustains {GPU['bf16']:.1e} operations/s in training and {GPU['fp32']:.0e} in"
             f" scoring, and needs at least {1e3 * UPDATE_S['cuda']:g} ms for each layer of an update (assumed, not"
             " measured)"
         ]
@@ -233,7 +235,7 @@ class Plan:
         seeds=(),  # Of `read_seeds`: only these, as a part of the study; none: all
     ):
         self.study = part_of(read_study(profile, data, root, dry), seeds)
-        self.on = choose("device", on or device().type, FLOPS)
+        self.on = choose("device", on or device().type, DEVICES)
         self.machine = processor(self.on)
         self.past = read_past(self.study.root / "papermill_runs", self.machine)
         self.nodes = {}  # {name: node}
