@@ -72,7 +72,8 @@ def test_a_batch_is_compared_with_its_plan_and_corrects_the_next(run, profile, t
     assert list(batch["nodes"]) == list(raw) and batch["seconds"] == agreement(batch["nodes"])
     for name, x in batch["nodes"].items():
         one = read_json(runs / "runs" / name / "run.json")
-        assert x["planned"] == one["planned"] and x["planned"]["raw"] == raw[name] == x["planned"]["seconds"]
+        assert x["planned"] == one["planned"] and x["planned"]["raw"] == x["planned"]["seconds"]
+        assert x["planned"]["raw"] == pytest.approx(raw[name], rel=0.5)  # each plan tries the machine anew
         assert x["seconds"] == taken(one) == one["cpu_s"] > 0 and one["on"] == "cpu" and one["processor"]
 
     # the same as a table to be committed: a node a line, by name
