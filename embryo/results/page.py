@@ -179,9 +179,9 @@ def said_alone(
     said = []
     for family, g in left.groupby("family"):
         gone = sorted(set(g["step"]) - set(asked.loc[asked["family"] == family, "step"]))
-        steps = f"steps {', '.join(f'{s:,.0f}' for s in gone)}"
-        said.append(f"{family.upper()} {steps if gone else 'some seeds, where others have more steps'}")
-    return f"Not drawn, because not all seeds were looked at at the same steps: {'; '.join(said)}.\n"
+        steps = f"{family.upper()} at {', '.join(f'{s:,.0f}' for s in gone)}, where not all seeds were looked at"
+        said.append(steps if gone else f"seeds of {family.upper()} that were looked at at fewer steps than others")
+    return f"Not drawn: {'; '.join(said)}.\n"
 
 # %% ../../nbs/5_results/15_page.ipynb #2bba2424
 def open_page(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'LEDGER', 'held', 'lines_of', 'ledger_data', 'claims', 'said_range', 'said_effect', 'said_verdict',
-           'main_line', 'could_be', 'said_sizes', 'said_power', 'claim_line', 'table_claims', 'said_claims',
+           'main_line', 'could_be', 'said_size', 'said_power', 'claim_line', 'table_claims', 'said_claims',
            'said_alone', 'said_beside', 'short_claims', 'correction_note', 'published_note', 'seeds_note']
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #fec20e30
@@ -120,20 +120,17 @@ def could_be(
     return supported, bool(measured["can_contradict"].any()) or verdict == VERDICTS[1]
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #4c314228
-def said_sizes(
-    main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
-) -> str:  # "0.56, 0.075 accuracy", in the order of the parts
-    "How far beyond the edge of what is asked each measured part would have been seen."
-    measured = main[main["effect"].notna()]
-    if measured["unit"].nunique() == 1:
-        return f"{', '.join(f'{d:.2g}' for d in measured['detectable'])} {measured['unit'].iloc[0]}"
-    return ", ".join(f"{x.detectable:.2g} {x.unit}" for x in measured.itertuples())
+def said_size(
+    x,  # A line of `ledger_data` with an effect
+) -> str:  # "0.56 accuracy"
+    "How far beyond the edge of what is asked an effect would have been seen."
+    return f"{x.detectable:.2g} {x.unit}"
 
 
 def said_power(
     main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
 ) -> str:
-    "What would have been seen."
+    "What would have been seen of the part that decides."
     x = main_line(main)
     if pd.isna(x.effect):
         return "–"
@@ -142,7 +139,7 @@ def said_power(
     supported, contradicted = could_be(main)
     if not supported and not contradicted:
         return "nothing"
-    size = said_sizes(main) if supported else "no support"
+    size = said_size(x) if supported else "no support"
     return size if contradicted else f"{size}; no contradiction"
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #c07e5518
@@ -202,8 +199,9 @@ def said_beside(
     said = [f"{alone} if it were the only claim"] if alone else []
     if x.verdict == VERDICTS[1] and len(main) > 1:
         said.append(f"by: {x.part}")
-    if x.verdict == VERDICTS[2] and not alone and not could_be(main)[0]:
-        said.append("such a run could not have supported it")
+    if x.verdict == VERDICTS[2] and not alone:
+        seen = could_be(main)[0]
+        said.append(f"seen from {said_size(x)} on" if seen else "such a run could not have supported it")
     if len(other) and main_line(other).verdict != x.verdict:
         said.append(f"as published: {main_line(other).verdict}")
     return "; ".join(said) or "–"

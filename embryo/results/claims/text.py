@@ -9,7 +9,7 @@ __all__ = ['listed_parts', 'said_unseen', 'said_limit', 'said_claim', 'told_at']
 import pandas as pd
 
 from ...ground.errors import EmbryoError
-from .ledger import could_be, main_line, said_alone, said_effect, said_sizes, said_verdict
+from .ledger import could_be, main_line, said_alone, said_effect, said_size, said_verdict
 from .verdicts import CLAIMS, VERDICTS
 from ..figures import markdown_text
 
@@ -17,9 +17,11 @@ from ..figures import markdown_text
 def listed_parts(
     main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
 ) -> str:  # Markdown
-    "All effects of a claim as a list, the one that decides first."
+    "All effects of a claim as a list, the one that decides first, and what would have been seen of each."
     ordered = main.sort_values("decides", ascending=False, kind="stable")
-    return "\n".join(f"- {markdown_text(said_effect(x))}" for x in ordered.itertuples())
+    sized = main_line(main).verdict == VERDICTS[2] and could_be(main)[0]
+    seen = lambda x: f"; seen from {said_size(x)} beyond it" if sized and pd.notna(x.effect) else ""
+    return "\n".join(f"- {markdown_text(said_effect(x) + seen(x))}" for x in ordered.itertuples())
 
 # %% ../../../nbs/5_results/13_claims/07_text.ipynb #e3908606
 def said_unseen(
@@ -27,7 +29,7 @@ def said_unseen(
 ) -> str:  # A sentence or two
     "What would have been seen of a claim that is not shown."
     supported, contradicted = could_be(main)
-    said = f"An effect {said_sizes(main)} beyond what is asked would have been seen in 8 of 10 such runs."
+    said = "Below stands from which size on an effect would have been seen in 8 of 10 such runs."
     if not supported:
         of = "; ".join(main[main["effect"].notna() & ~main["can_support"].astype(bool)]["part"])
         said = (

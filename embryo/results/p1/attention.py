@@ -114,7 +114,8 @@ def paper_places(
     heads: int,  # Heads of a layer
 ) -> tuple:  # ([layers], head), counted from 1
     "The layers and the head of P1's figure 4, or the nearest that a small model has."
-    return ([1, 2, 8] if layers >= 8 else sorted({1, min(2, layers), layers})), min(11, heads)
+    eighth = 8 if layers >= 12 else max(3, round(8 / 12 * layers))  # at the same share of the depth
+    return sorted({1, min(2, layers), min(eighth, layers)}), min(11, heads)
 
 # %% ../../../nbs/5_results/05_p1/05_attention.ipynb #c012
 def head_frames(

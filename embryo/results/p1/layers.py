@@ -362,14 +362,14 @@ def draw_grid(
     grid = d.pivot(index="layer", columns="step", values="value").sort_index(ascending=False)
     image = ax.imshow(grid.to_numpy(float), aspect="auto", cmap="viridis", interpolation="nearest")
     ax.grid(False)
-    every = np.unique(np.linspace(0, grid.shape[1] - 1, min(8, grid.shape[1])).round().astype(int))
+    every = np.unique(np.linspace(0, grid.shape[1] - 1, min(6, grid.shape[1])).round().astype(int))
     ax.set(
         xticks=every,
         yticks=range(len(grid)),
         xlabel="pretraining step (not to scale)",
         ylabel=f"layer of {d['depth'].iloc[0]} (0 = embeddings)",
     )
-    ax.set_xticklabels([short(s) for s in grid.columns[every]])
+    ax.set_xticklabels([short(s) for s in grid.columns[every]], fontsize=8)
     ax.set_yticklabels(grid.index)
     fig.colorbar(image, ax=ax, pad=0.02).set_label("accuracy (micro-F1)", fontsize=8)
 

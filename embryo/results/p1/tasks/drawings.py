@@ -248,13 +248,11 @@ def best_note(
 def overlap_note(
     data: pd.DataFrame,  # From `glue_data` or `average_data`
 ) -> str:
-    "What the dotted ticks are."
+    "What word overlap is, and how it is drawn."
     if not (data["mode"] == "overlap").any():
         return ""
-    return (
-        "Dotted at the edge (dashed for a mean): a linear rule on the words that two sentences share, the better of"
-        " one feature and seven."
-    )
+    look = "dotted, at the edge" if (points(data)["task"] != "average").any() else "dashed"
+    return f"Word overlap ({look}): a linear rule on the words that two sentences share, of one feature or seven."
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #e054
 def said_squad(
@@ -270,7 +268,9 @@ def whose_data(
     data: pd.DataFrame,  # From `glue_data` or `average_data`
 ) -> str:  # A sentence, or ""
     "Which tasks were not trained or scored on all of GLUE's examples."
-    return marks_note(rows, data["family"].dropna().iloc[0])
+    said = marks_note(rows, data["family"].dropna().iloc[0])
+    said = said.replace("† ", "").replace("‡ ", "")  # marks of tables
+    return said[:1].upper() + said[1:]
 
 
 TASK_CAPTION = dict(column="task", notes=(task_bands, best_note, overlap_note), behind=whose_data)
