@@ -108,7 +108,7 @@ def all_layers(upper, lower):
 
 
 def attention(middles):
-    curves = [(dict(layer=k), curve(middles.get(k, 7.0), first=0.1, last=0.7)) for k in range(1, 9)]
+    curves = [(dict(layer=k), curve(middles.get(k, 7.0), first=0.1, last=0.7)) for k in range(1, 13)]
     return rows_of(curves, 3000, evaluator="attention", task="attention-map", metric="near", group="all", split="test")
 
 
