@@ -306,6 +306,26 @@ def test_ages_and_divergence_of_the_findings_are_those_of_the_rows():
     assert said.format(*apart.loc[[500, 2000, 16_000]]) in text
 
 
+def test_layers_of_the_findings_are_those_of_the_rows():
+    "When layers are what they stay, and which of them two trainings share."
+    from embryo.results.phases.drawings import layer_likeness
+    from embryo.results.phases.said import settled
+
+    text = said_in("findings/01_learned")
+    rows = densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv"))
+    data = layer_likeness(rows).set_index(["kind", "step", "layer"])["value"]
+    quarter = data.loc["last", 4000]
+    said = "the embeddings are at {:.2f} after a quarter of the updates and the fourth layer at {:.2f}"
+    assert said.format(quarter.loc[0], quarter.loc[4]) in text
+    when = settled(layer_likeness(rows))
+    assert f"0.9 is reached after {when[0]:,} and {when[4]:,}" in text
+    ends = data.loc["seeds", 16_000]
+    assert ends.idxmax() == 1 and ends.idxmin() == 4
+    chance = data.loc["control", 16_000].max()
+    said = "the most alike ({:.2f}), the fourth ones the least ({:.2f}; by chance {:.2f})"
+    assert said.format(ends.max(), ends.min(), chance) in text
+
+
 def test_what_electra_learned_on_the_front_page_is_that_of_the_rows():
     "The discriminator against a constant, its probes, and its score beside those of the others."
     text = said_in("findings/01_learned")

@@ -204,7 +204,9 @@ def test_executed_appendix_has_all_that_is_committed(done):
 
     text = outputs(done)
     prefix = done.stem.split("_")[0]
-    drawn = {p: set(re.search("drawn: (.*)", outputs(p))[1].split()) for p in done.parent.glob(f"{prefix}_*.ipynb")}
+    drawn = {
+        p: set(re.search("(?m)^drawn: (.*)", outputs(p))[1].split()) for p in done.parent.glob(f"{prefix}_*.ipynb")
+    }
     revision = re.search(r"made with: git (\w+\+?)", text)[1]
     folder = ROOT / "figures" / done.parts[-3]
     tracked = subprocess.run(
