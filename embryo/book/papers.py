@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['P1', 'P2', 'BESIDE', 'PAPERS', 'SMALL', 'ABSENT', 'ABSTRACT', 'SHORT', 'READ', 'Section', 'unplaced', 'printed_name',
-           'printed_item', 'small_path', 'save_small', 'ours', 'ledger_of', 'claims_in', 'claim_item', 'claims_list',
-           'place_of', 'with_ours', 'section_row', 'verdict_of', 'abstract_list', 'paper_page']
+           'paper_says', 'printed_item', 'small_path', 'save_small', 'ours', 'ledger_of', 'claims_in', 'claim_item',
+           'claims_list', 'place_of', 'with_ours', 'section_row', 'verdict_of', 'abstract_list', 'paper_page']
 
 # %% ../../nbs/7_book/06_papers.ipynb #273494db
 import html
@@ -112,16 +112,30 @@ def printed_name(
     return f"{'Figure' if found[1] == 'fig' else 'Table'} {found[2]}" if found else ""
 
 # %% ../../nbs/7_book/06_papers.ipynb #77a32fa1
+def paper_says(
+    name: str,  # p1_fig11a
+) -> str:  # "" where nothing was written about it
+    "What the paper shows in a figure or table, in our words: as beside ours, or as the claims say that it shows."
+    from embryo.results.page import TOLD
+
+    if name in TOLD:
+        return TOLD[name].args[1]
+    return " ".join(c.sentence for c in CLAIMS.values() if name in c.figures)
+
+
 def printed_item(
     name: str,  # p1_fig11a
 ) -> str:  # HTML; "" for what is ours alone
-    "What the paper prints: the name of a figure, or a table with its values."
+    "What the paper prints: the name of a figure and what it shows, of a table its values, too."
     said = printed_name(name)
+    if not said:
+        return ""
+    item = f"<p><b>{said}.</b> {html.escape(paper_says(name))}</p>"
     paper, _, table = name.partition("_")
-    if not said or table not in PRINTED[paper]:
-        return f"<p>{said}</p>" if said else ""
+    if table not in PRINTED[paper]:
+        return item
     values = printed_table(paper, table).rename(columns=lambda c: c.replace("_", " ")).to_html(index=False, border=0)
-    return f"<details><summary>{said}</summary>{values.replace(chr(10), '')}</details>"
+    return f"{item}<details><summary>printed values</summary>{values.replace(chr(10), '')}</details>"
 
 # %% ../../nbs/7_book/06_papers.ipynb #ecdfa968
 SMALL = 480  # pixels, the width of a small picture: ours, twice what a column has
