@@ -395,11 +395,11 @@ def finetune_cost(
     return seconds, MEMORY_MB + most, DISK_MB
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c041
-APPENDIX_S = {
-    "p1_embryology": 30.0,
-    "p2_transfer": 14.0,
-    "x_grown": 25.0,
-}  # of profile micro (measured); others about 10
+APPENDIX_S = {  # of profile micro (measured); others about 8
+    "p1_embryology": 55.0,
+    "p2_transfer": 18.0,
+    "x_grown": 20.0,
+}
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #b234007d
 def cost(
@@ -421,5 +421,5 @@ def cost(
     elif node.template == "rows":
         seconds, memory, disk = 0.005 * len(node.params["nodes"]), MEMORY_MB, DISK_MB
     else:
-        seconds, memory, disk = APPENDIX_S.get(node.template, 10.0), MEMORY_MB, DISK_MB
+        seconds, memory, disk = APPENDIX_S.get(node.template, 8.0), MEMORY_MB, DISK_MB
     return dict(seconds=seconds + STARTUP_S, memory_mb=round(memory), disk_mb=disk)
