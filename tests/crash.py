@@ -275,7 +275,7 @@ def start(stage, out, operation=0, log=None):
 # ---- what a run leaves
 # ----------------------------------------------------------------------------------------------------
 # what may differ between two runs: times, the revision, and names of folders
-TIMES = ("wall_s", "seconds", "cpu_s", "memory_mb", "provenance", "git", "key", "seal", "files", "figures")
+TIMES = ("wall_s", "seconds", "cpu_s", "memory_mb", "planned", "provenance", "git", "key", "seal", "files", "figures")
 
 
 def plain(d):

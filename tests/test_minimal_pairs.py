@@ -274,11 +274,11 @@ def test_a_batch_names_the_suites_to_those_who_are_asked_for_pairs(tmp_path):
 
     micro = (ROOT / "nbs/profiles/micro.toml").read_text()
     nodes = Plan("micro", root=tmp_path).nodes
-    asked = nodes["examine/albert-english-s0-step2200"].params
+    asked = nodes["examine/albert-english-s0-step1480"].params
     assert {k: v.rpartition("/")[2] for k, v in asked["pairs"].items()} == {"blimp": "blimp"}
     assert asked["options"]["minimal_pairs"] == {"suites": ["blimp"], "most": 60}
     (tmp_path / "less.toml").write_text(micro.replace(', "minimal_pairs"', ""))
-    less = Plan(tmp_path / "less.toml", root=tmp_path).nodes["examine/albert-english-s0-step2200"].params
+    less = Plan(tmp_path / "less.toml", root=tmp_path).nodes["examine/albert-english-s0-step1480"].params
     assert "pairs" not in less
     (tmp_path / "wrong.toml").write_text(micro.replace('suites = ["blimp"]', 'suite = "blimp"'))
     with pytest.raises(EmbryoError, match=r"examine.minimal_pairs.*unknown setting 'suite'; did you mean suites"):
