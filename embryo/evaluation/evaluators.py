@@ -222,7 +222,8 @@ def compared(
         )
     wanted = [(open_series(f), step) for f in folders for step in steps or [checkpoint.step]]
     if own:
-        wanted.append((open_series(own), open_series(own).steps[-1]))
+        series = open_series(own)
+        wanted.append((series, series.steps[-1]))
     device = checkpoint.speaker.device
     return {f"{s.folder.name}@{step}": load_checkpoint(s, step, device).speaker for s, step in wanted}
 
