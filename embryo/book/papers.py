@@ -116,7 +116,7 @@ def paper_says(
     name: str,  # p1_fig11a
 ) -> str:  # "" where nothing was written about it
     "What the paper shows in a figure or table, in our words: as beside ours, or as the claims say that it shows."
-    import embryo.results.page  # noqa: F401 - loads all who say something beside a figure
+    from embryo.results.page import TOLD  # noqa: F401 - loads all who say something beside a figure
     from embryo.results.told.sentences import SHOWN
 
     return SHOWN.get(name) or " ".join(c.sentence for c in CLAIMS.values() if name in c.figures)
