@@ -127,7 +127,8 @@ class Page:
         from IPython.display import Markdown
 
         if name in TOLD:
-            return Markdown(told_beside(self.rows_for(("p1_fig14", *VERDICT_TABLES), name), name))
+            rows = self.rows_for(("p1_fig14", *VERDICT_TABLES), name)
+            return Markdown(told_beside(rows, name, self.settings))
         if self.held is None:
             raise EmbryoError(f"tell({name!r}): the ledger of claims has not been drawn; call show_ledger before it")
         beware = CAUTIONS.get(name, lambda settings: "")(self.settings)

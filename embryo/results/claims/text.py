@@ -65,8 +65,10 @@ def said_claim(
     other = g[g["mode"] == "published"]
     scored = ""
     if len(other) and main_line(other).verdict != x.verdict:
-        scored = f" Scored as the released code does: {main_line(other).verdict}."
-    told = f"**{said_verdict(x)}**.{scored} {markdown_text(said_limit(main))}".strip()
+        published = main_line(other)
+        effect = "" if pd.isna(published.effect) else f" ({said_effect(published)})"
+        scored = f" Scored as the released code does: {published.verdict}{effect}."
+    told = f"**{said_verdict(x)}**.{markdown_text(scored)} {markdown_text(said_limit(main))}".strip()
     return f"*The paper ({x.place}):* {CLAIMS[x.number].sentence} *Here:* {told}\n\n{listed_parts(main)}"
 
 # %% ../../../nbs/5_results/13_claims/07_text.ipynb #6059263c

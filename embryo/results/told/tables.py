@@ -4,7 +4,9 @@
 
 # %% auto #0
 __all__ = ['WHOLE_SHARE', 'said_shares', 'see_words', 'see_probe_data', 'said_part', 'said_sizes', 'see_task_sizes',
-           'see_p2_sizes', 'said_back', 'named', 'printed_named', 'see_completions', 'said_nearest', 'see_floors']
+           'see_p2_sizes', 'said_back', 'named', 'printed_named', 'see_completions', 'said_nearest', 'see_floors',
+           'said_ratio', 'ratios_of', 'said_settings', 'see_p1_pretraining', 'see_p1_finetuning', 'see_p2_pretraining',
+           'see_p2_finetuning']
 
 # %% ../../../nbs/5_results/14_told/07_tables.ipynb #ea88ac1f
 import numpy as np
@@ -17,9 +19,11 @@ from ..figures import counted
 from ..levels import data_sizes
 from ..p1.completions import completion_data
 from ..p1.losses import PROBES, chosen
-from ..p1.tables import table5, table6
+from ..p1.tables import table2 as p1_table2
+from ..p1.tables import table5 as probe_table
+from ..p1.tables import table6, table7
 from ..p2.losses import loss_data
-from ..settings import table4
+from ..settings import table2, table4, table5
 from .sentences import Seen, listed, said_seeds, sentences, told
 
 # %% ../../../nbs/5_results/14_told/07_tables.ipynb #317b22b2
@@ -57,7 +61,7 @@ def see_probe_data(
     rows: pd.DataFrame,  # All rows
 ) -> Seen:  # None where nothing was measured
     "Table 5."
-    counts, _ = table5(rows)
+    counts, _ = probe_table(rows)
     own = counts[(counts["split"] == "train") & (counts["what"] == "targets")] if len(counts) else counts
     if own.empty:
         return None
@@ -207,3 +211,79 @@ def see_floors(
     )
     untold = "How losses compare in nats: vocabularies and tokens seen differ, and the paper prints no floors."
     return Seen(f"{here} {said_nearest(d)}".strip(), agrees, untold)
+
+# %% ../../../nbs/5_results/14_told/07_tables.ipynb #49f78638
+def said_ratio(
+    ratios: pd.Series,  # Ours over the printed, of one setting
+) -> str:  # "1/16", "1/4 to 2"
+    "How far settings are from the printed ones."
+    rounded = lambda x: f"{float(f'{x:.3g}'):,.10g}"
+    said = lambda x: f"1/{rounded(1 / x)}" if x < 1 else rounded(x)
+    return " to ".join(dict.fromkeys(said(x) for x in (ratios.min(), ratios.max())))
+
+
+def ratios_of(
+    g: pd.DataFrame,  # Lines of one setting: setting, paper, ours
+) -> pd.Series:  # Ours over the printed; None where they are no numbers above 0
+    "How a setting is held against the paper's."
+    ratios = pd.to_numeric(g["ours"], errors="coerce") / pd.to_numeric(g["paper"], errors="coerce")
+    return ratios if np.isfinite(ratios).all() and (ratios > 0).all() else None
+
+
+def said_settings(
+    d: pd.DataFrame,  # Tidy: setting, paper, ours; a setting of several tasks has several lines
+) -> Seen:
+    "Which settings are as printed, and how far off the others are."
+    d = d[d["paper"].notna() & d["ours"].notna()]
+    same, scaled, others = [], [], []
+    for name, g in d.groupby("setting", sort=False):
+        ratios = ratios_of(g)
+        if (g["ours"] == g["paper"]).all():
+            same.append(name)
+        elif ratios is not None:
+            scaled.append(f"{name} {said_ratio(ratios)}")
+        else:
+            others.append(f"{name}: {listed(g['ours'].unique())} instead of {listed(g['paper'].unique())}")
+    parts = [f"As printed: {listed(same)}."]
+    parts += [f"Ours over the printed: {', '.join(scaled)}."] if scaled else []
+    parts += [f"{others[0][0].upper()}{'; '.join(others)[1:]}."] if others else []
+    differ = len(scaled) + len(others)
+    agrees = f"Not in {differ} of {counted(d['setting'].nunique(), 'setting')}." if differ else "All as there."
+    untold = "Which of them makes a result another: no table changes one alone." if differ else ""
+    return Seen(" ".join(parts), agrees, untold)
+
+# %% ../../../nbs/5_results/14_told/07_tables.ipynb #1e40f965
+@told("p1_table2", "table 2", "With what ALBERT was pretrained.", of_settings=True)
+def see_p1_pretraining(
+    rows: pd.DataFrame,  # All rows; none is read
+    settings: dict,  # The profile, from `read_profile`
+) -> Seen:
+    "P1's table 2."
+    return said_settings(p1_table2(settings)[0])
+
+
+@told("p1_table7", "table 7", "With what each task was fine-tuned.", of_settings=True)
+def see_p1_finetuning(
+    rows: pd.DataFrame,  # All rows: sizes turn passes into updates
+    settings: dict,  # The profile, from `read_profile`
+) -> Seen:
+    "P1's table 7."
+    return said_settings(table7(settings, rows)[0])
+
+
+@told("p2_table2", "table 2", "With what RoBERTa was pretrained on each language.", of_settings=True)
+def see_p2_pretraining(
+    rows: pd.DataFrame,  # All rows; none is read
+    settings: dict,  # The profile, from `read_profile`
+) -> Seen:
+    "P2's table 2."
+    return said_settings(table2(settings)[0].query("l1 == ''"))
+
+
+@told("p2_table5", "table 5", "With what each task was fine-tuned.", of_settings=True)
+def see_p2_finetuning(
+    rows: pd.DataFrame,  # All rows: sizes turn passes into updates
+    settings: dict,  # The profile, from `read_profile`
+) -> Seen:
+    "P2's table 5."
+    return said_settings(table5(settings, data_sizes(rows))[0])
