@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['P1', 'P2', 'BESIDE', 'PAPERS', 'SMALL', 'ABSENT', 'ABSTRACT', 'SHORT', 'READ', 'Section', 'unplaced', 'printed_name',
            'paper_says', 'printed_item', 'small_path', 'save_small', 'ours', 'ledger_of', 'claims_in', 'claim_item',
-           'claims_list', 'place_of', 'with_ours', 'section_row', 'verdict_of', 'abstract_list', 'paper_page']
+           'claims_list', 'place_of', 'with_ours', 'section_row', 'verdict_of', 'abstract_list', 'ledgers_of',
+           'beside_runs', 'paper_page']
 
 # %% ../../nbs/7_book/06_papers.ipynb #273494db
 import html
@@ -19,7 +20,8 @@ from .captions import all_figures, caption_of, first_sentence, made_in
 from ..ground.errors import EmbryoError
 from ..ground.printed import PRINTED, printed_table
 from ..results.claims.ledger import LEDGER, claim_line, main_line, said_beside, said_claims, said_verdict
-from ..results.claims.verdicts import CLAIMS
+from ..results.claims.verdicts import CLAIMS, VERDICTS
+from ..results.figures import counted
 
 # %% ../../nbs/7_book/06_papers.ipynb #fb3b0218
 @dataclass(frozen=True)
@@ -317,6 +319,40 @@ def abstract_list(
         lines.append(f"- *{says}.* Claim{'s' * (len(found) > 1)} {', '.join(found)}.")
     return "**Its abstract, in claims:**\n\n" + "\n".join(lines)
 
+# %% ../../nbs/7_book/06_papers.ipynb #ff13ad93
+def ledgers_of(
+    paper: str,  # p1 or p2
+    at: dict,  # As of `ours`
+    root,  # The repository
+) -> dict:  # {profile: as `ledger_of`}, that of the pages first; without the micro world's
+    "All runs that a paper's claims were held against."
+    name = f"{paper}_claims"
+    if name not in at:
+        return {}
+    main = at[name].split("/")[1]
+    files = {f.parent.name: f for f in sorted((root / "figures").glob(f"*/{name}.csv"))}
+    others = [profile for profile in files if profile not in (main, "micro")]
+    return {p: pd.read_csv(files[p]).reindex(columns=LEDGER).fillna(ABSENT) for p in (main, *others)}
+
+
+def beside_runs(
+    found: dict,  # From `ledgers_of`
+) -> str:  # Markdown, a table; "" where there is one run
+    "The verdicts of several runs, side by side."
+    if len(found) < 2:
+        return ""
+    verdicts = {p: {n: verdict_of(g) for n, g in d.groupby("number")} for p, d in found.items()}
+    numbers = sorted(set().union(*verdicts.values()))
+    each = {n: [of.get(n, "–") for of in verdicts.values()] for n in numbers}
+    told = {n: {v.partition(" (")[0] for v in of} - {"–", VERDICTS[3]} for n, of in each.items()}
+    other = sum(len(of) > 1 for of in told.values())
+    lines = [{"claim": f"{n}. {CLAIMS[n].short}"} | dict(zip(found, each[n])) for n in numbers]
+    said = (
+        f"**In {len(found)} runs**, which differ in size, data and seeds, so that none repeats another. Among runs that"
+        f" could test a claim, verdicts differ in {counted(other, 'case')}. What follows is of {next(iter(found))}."
+    )
+    return f"{said}\n\n{pd.DataFrame(lines).to_markdown(index=False)}"
+
 # %% ../../nbs/7_book/06_papers.ipynb #caf6c50b
 def paper_page(
     paper: str,  # p1 or p2
@@ -332,9 +368,10 @@ def paper_page(
     ledger = ledger_of(paper, at, root)
     head = f"# {BESIDE[paper]}\n\n[{title}]({url}), section by section: what it says and prints, and what"
     head += " was made here. *how* leads to the notebook of the library that makes it."
-    counted = f"{said_claims(ledger)} {READ}" if len(ledger) else ""
+    summed = f"{said_claims(ledger)} {READ}" if len(ledger) else ""
+    runs = beside_runs(ledgers_of(paper, at, root))
     rows = [section_row(s, at, root, modules, page, claims_in(ledger, s)) for s in with_ours(paper, at)]
-    return "\n\n".join(filter(None, [head, abstract_list(paper, ledger), counted, *rows])) + "\n"
+    return "\n\n".join(filter(None, [head, abstract_list(paper, ledger), summed, runs, *rows])) + "\n"
 
 
 SHORT = (
