@@ -187,11 +187,9 @@ def said_counts(
         return ""
     few, many = d.loc[there[0]], d.loc[there[-1]]
     asked = {"corrected": "Among common objects", "published": "In the whole vocabulary"}[mode]
-    often = f"of those stated {there[-1].removesuffix('+')} times or more ({many['n']:,.0f})"
-    return (
-        f"{asked} {few['value']:.2f} of the facts that the text states nowhere are right ({few['n']:,.0f} facts), {often}"
-        f" {many['value']:.2f}: {signed(*gap(many, few))}."
-    )
+    rare = f"{few['value']:.2f} of the facts that the text states nowhere are right ({few['n']:,.0f} facts)"
+    often = f"of those stated {there[-1].removesuffix('+')} times or more ({many['n']:,.0f}) {many['value']:.2f}"
+    return f"{asked} {rare}, {often}: {signed(*gap(many, few))}."
 
 
 def said_times(
