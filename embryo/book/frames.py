@@ -159,7 +159,6 @@ def probe_frames(
     panels = [probe_panels(g, PROBES[task], steps) for task in PROBES if len(g := d[d["task"] == task])]
     return {int(step): "".join(svg for of in panels for svg in of[step]) for step in steps}
 
-
 # %% ../../nbs/7_book/05_frames.ipynb #16ff4d7b
 def map_png(
     a: np.ndarray,  # (T, T) map
