@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CORRELATIONS', 'TRAINED', 'PAIRED', 'NOT_REACHED', 'quantiles', 'mean_interval', 'honest_errors', 'over_seeds',
-           'steps_in_common', 'looked_at', 'shared_steps', 'densest_seeds', 'chances', 'welch', 'contrast', 'rescale',
-           'held_against', 'rises', 'first_at', 'reach']
+           'over_first', 'steps_in_common', 'looked_at', 'shared_steps', 'densest_seeds', 'chances', 'welch',
+           'contrast', 'rescale', 'held_against', 'rises', 'first_at', 'reach']
 
 # %% ../../nbs/5_results/00_statistics.ipynb #c002
 import numpy as np
@@ -69,6 +69,25 @@ def over_seeds(
         mean, sd, half = mean_interval(g["value"], g["stderr"], level)
         out.append((*key, mean, sd, mean - half, mean + half, len(g), g["n"].min()))
     return pd.DataFrame(out, columns=[*by, "value", "sd", "low", "high", "seeds", "n"])
+
+# %% ../../nbs/5_results/00_statistics.ipynb #518bf940
+def over_first(
+    df: pd.DataFrame,  # Rows of one or more curves
+    by=("family", "l1", "step", "evaluator", "task", "split", "layer", "group", "mode", "metric"),  # What makes a cell
+) -> pd.DataFrame:  # `by` columns, gain, gain_low, gain_high (95%), paired (seeds); only cells whose step 0 is there
+    "What each step has more than step 0, within seeds, with an interval for seeds and examples."
+    by = list(by)
+    df = df.assign(error=honest_errors(df))
+    curve = [c for c in by if c != "step"] + ["seed"]
+    first = df.loc[df["step"] == 0, [*curve, "value", "error"]]
+    both = df.merge(first, on=curve, suffixes=("", "_first"))
+    both["gain"] = both["value"] - both["value_first"]
+    both["error"] = np.hypot(both["error"].fillna(0), both["error_first"].fillna(0))
+    out = []
+    for key, g in both.groupby(by, dropna=False):
+        mean, _, half = mean_interval(g["gain"], g["error"])
+        out.append((*key, mean, mean - half, mean + half, len(g)))
+    return pd.DataFrame(out, columns=[*by, "gain", "gain_low", "gain_high", "paired"])
 
 # %% ../../nbs/5_results/00_statistics.ipynb #38d58c6b
 def steps_in_common(

@@ -13,13 +13,12 @@ from embryo.results.grown.minimal import (
     GRAMMAR_COLUMNS,
     LINES,
     at_the_end,
-    beside_untrained,
     panels_of,
     plot_grammar,
     said_levels,
+    with_gain,
 )
 from ..p1.losses import bands_note, chosen
-from ..statistics import over_seeds
 
 # %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #c49d64c9
 CELL = ["family", "l1", "step", "task", "split", "group"]  # what makes a point
@@ -36,7 +35,7 @@ def syntaxgym_data(
     accuracy = d[d["metric"] == "accuracy"]
     chance = d[d["metric"] == "chance"].groupby(CELL)["value"].mean().rename("chance").reset_index()
     blind = accuracy["stderr"].isna().groupby([accuracy[c] for c in CELL]).any().rename("blind").reset_index()
-    d = over_seeds(accuracy).merge(chance, on=CELL).merge(blind, on=CELL)
+    d = with_gain(accuracy).merge(chance, on=CELL).merge(blind, on=CELL)
     d = d.rename(columns=dict(split="suite", group="phenomenon"))
     d["variant"] = d["task"].str.rpartition("-")[0]
     low = d["low"].clip(lower=0).mask(d["blind"], 0.0)
@@ -79,7 +78,7 @@ def said_circuits(
     "Which circuits were learned: at the last step surely above their level of chance, and above the untrained model."
     if data.empty:
         return "No test suites were asked."
-    end = beside_untrained(data)
+    end = at_the_end(data)
     each = end[end["phenomenon"] != "all"].groupby(["family", "l1", "variant"])
     return "\n".join(f"{', '.join(about)}: {said_levels(d, 'circuits')}" for about, d in each)
 
