@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['P1', 'P2', 'BESIDE', 'PAPERS', 'SMALL', 'ABSENT', 'ABSTRACT', 'SHORT', 'READ', 'Section', 'unplaced', 'printed_name',
            'paper_says', 'printed_item', 'small_path', 'save_small', 'ours', 'ledger_of', 'claims_in', 'claim_item',
-           'claims_list', 'place_of', 'with_ours', 'section_row', 'verdict_of', 'abstract_list', 'ledgers_of',
-           'beside_runs', 'paper_page']
+           'claims_list', 'place_of', 'with_ours', 'section_row', 'verdict_of', 'abstract_list', 'control_of',
+           'ledgers_of', 'beside_runs', 'paper_page']
 
 # %% ../../nbs/7_book/06_papers.ipynb #273494db
 import html
@@ -22,6 +22,7 @@ from ..ground.printed import PRINTED, printed_table
 from ..results.claims.ledger import LEDGER, claim_line, main_line, said_beside, said_claims, said_verdict
 from ..results.claims.verdicts import CLAIMS, VERDICTS
 from ..results.figures import counted
+from ..results.told.transfer import said_control
 
 # %% ../../nbs/7_book/06_papers.ipynb #fb3b0218
 @dataclass(frozen=True)
@@ -319,6 +320,18 @@ def abstract_list(
         lines.append(f"- *{says}.* Claim{'s' * (len(found) > 1)} {', '.join(found)}.")
     return "**Its abstract, in claims:**\n\n" + "\n".join(lines)
 
+# %% ../../nbs/7_book/06_papers.ipynb #dd737af9
+def control_of(
+    paper: str,  # p1 or p2
+    at: dict,  # As of `ours`
+    root,  # The repository
+) -> str:  # A sentence; "" where the paper has no control, or it was not drawn
+    "Whether the language of the tasks transfers in the run that a paper's claims are held against."
+    if paper != "p2" or "p2_gain" not in at:
+        return ""
+    gains = pd.read_csv(root / "figures" / at["p2_gain"].split("/")[1] / "p2_gain.csv")
+    return said_control(gains[gains["task"] == "mean"])
+
 # %% ../../nbs/7_book/06_papers.ipynb #ff13ad93
 def ledgers_of(
     paper: str,  # p1 or p2
@@ -368,7 +381,7 @@ def paper_page(
     ledger = ledger_of(paper, at, root)
     head = f"# {BESIDE[paper]}\n\n[{title}]({url}), section by section: what it says and prints, and what"
     head += " was made here. *how* leads to the notebook of the library that makes it."
-    summed = f"{said_claims(ledger)} {READ}" if len(ledger) else ""
+    summed = f"{said_claims(ledger)} {control_of(paper, at, root)} {READ}" if len(ledger) else ""
     runs = beside_runs(ledgers_of(paper, at, root))
     rows = [section_row(s, at, root, modules, page, claims_in(ledger, s)) for s in with_ours(paper, at)]
     return "\n\n".join(filter(None, [head, abstract_list(paper, ledger), summed, runs, *rows])) + "\n"

@@ -56,15 +56,20 @@ class EmbryologyPage(Page):
 
     @cached_property
     def maps(self) -> pd.DataFrame:
-        "Attention maps of its first seed, kept beside the rows."
-        return kept_maps(self.path, f"{self.main}-english-s0")
+        "Attention maps of the first of its seeds of which some were kept beside the rows."
+        return kept_maps(self.path, f"{self.main}-english-s")
+
+    @cached_property
+    def shown(self) -> int:
+        "The seed that stands for all where one training is drawn: that of the maps, or 0."
+        return int(self.maps["series"].iloc[0].rpartition("-s")[2]) if len(self.maps) else 0
 
     @cached_property
     def of_first(self) -> dict:
-        "The same of its first seed at all of its steps, for what is drawn of one training."
+        "The same of one seed at all of its steps, for what is drawn of one training."
         every = self.rows if self.every is None else self.every
-        every = every[(every["family"] == self.main) & (every["seed"] == 0)]
-        return dict(rows=every, about=f"{self.about}; {self.main}, seed 0")
+        every = every[(every["family"] == self.main) & (every["seed"] == self.shown)]
+        return dict(rows=every, about=f"{self.about}; {self.main}, seed {self.shown}")
 
     @property
     def of_maps(self) -> dict:
@@ -172,7 +177,7 @@ def selectivity(self: EmbryologyPage) -> pd.DataFrame:
 # %% ../../nbs/5_results/16_embryology.ipynb #17b588af
 @patch
 def onsets(self: EmbryologyPage) -> pd.DataFrame:
-    "When each layer of the first seed looks near the diagonal."
+    "When each layer of the seed that is shown looks near the diagonal."
     return table_onsets(near_data(self.of_first["rows"]))
 
 # %% ../../nbs/5_results/16_embryology.ipynb #f5da4d70
@@ -192,7 +197,7 @@ def animations(
     from IPython.display import Image, display
 
     for file in save_gifs(self.maps, self.folder):
-        display(Image(filename=file, alt=f"Attention over pretraining, seed 0: {said_head(file.stem)}"))
+        display(Image(filename=file, alt=f"Attention over pretraining, seed {self.shown}: {said_head(file.stem)}"))
 
 # %% ../../nbs/5_results/16_embryology.ipynb #0f50e924
 @patch

@@ -53,13 +53,13 @@ def said_steps(
     evaluator: str,
     family: str,
 ) -> str:  # Markdown, a sentence; "" where there is one seed
-    "At which checkpoints a verdict over seeds looked, where the figure shows the first seed at all of its own."
+    "At which checkpoints a verdict over seeds looked, where the figure shows one seed at all of its own."
     asked = rows[(rows["evaluator"] == evaluator) & (rows["family"] == family)]
     if asked["seed"].nunique() < 2:
         return ""
     steps = steps_in_common(asked)
     return (
-        f"*Steps:* figure and table are of seed 0 at all of its checkpoints; the verdict is of"
+        "*Steps:* figure and table are of one seed at all of its checkpoints; the verdict is of"
         f" {asked['seed'].nunique()} seeds at those that all share ({', '.join(f'{s:,.0f}' for s in sorted(steps))}),"
         " and sees nothing before the first of them."
     )
@@ -181,7 +181,10 @@ def said_alone(
     for family, g in left.groupby("family"):
         gone = sorted(set(g["step"]) - set(asked.loc[asked["family"] == family, "step"]))
         steps = f"{family.upper()} at {', '.join(f'{s:,.0f}' for s in gone)}, where not all seeds were looked at"
-        said.append(steps if gone else f"seeds of {family.upper()} that were looked at at fewer steps than others")
+        seeds = ", ".join(f"{s:.0f}" for s in sorted(set(g["seed"].dropna())))
+        what = ", ".join(sorted(set(g["evaluator"])))
+        fewer = f"of {family.upper()}, seed {seeds}, some steps of {what}, at which others were not looked at"
+        said.append(steps if gone else fewer)
     return f"Not drawn: {'; '.join(said)}.\n"
 
 # %% ../../nbs/5_results/15_page.ipynb #2bba2424

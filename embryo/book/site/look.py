@@ -72,6 +72,8 @@ ul.claims p + p { font-size: .85rem; color: var(--pst-color-text-muted); }
 .verdict { font-size: .85rem; padding: 0 .4rem; border: 1px solid var(--pst-color-border); border-radius: .3rem; }
 .verdict.supported { border-color: var(--pst-color-success); }
 .verdict.contradicted { border-color: var(--pst-color-danger); }
+/* printed sentences are no tables */
+.cell_output .output.stream pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 /* a paper and ours */
 .beside { display: grid; grid-template-columns: 1fr 3fr; gap: 1rem; }
 .beside .paper details { overflow-x: auto; }

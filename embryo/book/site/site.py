@@ -25,7 +25,17 @@ from ..captions import markdown_cell, with_captions
 from ..contents import CONTENTS, Place, floor_said, floors, place_page, said_of, toctree
 from ..frames import sliders
 from ..pages import page_cells, title_of
-from ..papers import BESIDE, PAPERS, SHORT, claims_list, ledger_of, paper_page, save_small, small_path
+from embryo.book.papers import (
+    BESIDE,
+    PAPERS,
+    SHORT,
+    claims_list,
+    control_of,
+    ledger_of,
+    paper_page,
+    save_small,
+    small_path,
+)
 from ..planned import planned_nodes, planned_page, save_planned
 from .addresses import TEXTS, Book, held_files, relative, with_links
 from .look import CONF, ICON, SEARCH, STYLE
@@ -143,7 +153,9 @@ def held_claims(
     own = helped.replace("*Beware:*", "*Of claim 11, beware:*")
     runs = ", ".join(sorted(set(runs.values())))
     said = f"{said_claims(pd.concat(ledgers.values()))} Held against the rows of profile {runs}. {SHORT}"
-    parts = [f"### {PAPERS[p][0]}\n\n{claims_list(d, at, 'index.html', whole=False)}" for p, d in ledgers.items()]
+    parts = []
+    for p, d in ledgers.items():
+        parts += [f"### {PAPERS[p][0]}", control_of(p, at, book.root), claims_list(d, at, "index.html", whole=False)]
     return "\n\n".join(filter(None, ["## What holds?", said, own, *parts]))
 
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #20643ab2
@@ -173,7 +185,8 @@ def answers_page(
         whole = f"All numbers and intervals: [{name.lower()}]({page})." if page in book.files else ""
         if said:
             parts.append("\n\n".join(filter(None, [f"### {name}", *said, whole])))
-    about = "Small models, on two CPU cores."
+    about = "Small models on two CPU cores, far from the papers' (what limits all of this stands on the [front page]"
+    about += "(nbs/index.ipynb))."
     return "\n\n".join(["## What was found, in short", about, *parts]) if parts else ""
 
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #7a198a16

@@ -9,7 +9,15 @@ __all__ = ['listed_parts', 'said_unseen', 'said_limit', 'said_claim', 'told_at']
 import pandas as pd
 
 from ...ground.errors import EmbryoError
-from .ledger import could_be, main_line, said_alone, said_effect, said_size, said_verdict
+from embryo.results.claims.ledger import (
+    could_be,
+    main_line,
+    said_alone,
+    said_effect,
+    said_parts,
+    said_size,
+    said_verdict,
+)
 from .verdicts import CLAIMS, VERDICTS
 from ..figures import markdown_text
 
@@ -68,8 +76,11 @@ def said_claim(
         published = main_line(other)
         effect = "" if pd.isna(published.effect) else f" ({said_effect(published)})"
         scored = f" Scored as the released code does: {published.verdict}{effect}."
-    told = f"**{said_verdict(x)}**.{markdown_text(scored)} {markdown_text(said_limit(main))}".strip()
-    return f"*The paper ({x.place}):* {CLAIMS[x.number].sentence} *Here:* {told}\n\n{listed_parts(main)}"
+    parts = said_parts(main)
+    agrees = f"**{said_verdict(x)}**.{scored and f' {markdown_text(scored)}'}{parts and f' {markdown_text(parts)}.'}"
+    untold = f" *What cannot be told:* {markdown_text(said_limit(main))}" if said_limit(main) else ""
+    head = f"*The paper ({x.place}):* {CLAIMS[x.number].sentence} *Agreement:* {agrees}{untold}"
+    return f"{head} *Here:*\n\n{listed_parts(main)}"
 
 # %% ../../../nbs/5_results/13_claims/07_text.ipynb #6059263c
 def told_at(

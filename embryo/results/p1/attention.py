@@ -364,12 +364,13 @@ figure(
 # %% ../../../nbs/5_results/05_p1/05_attention.ipynb #6318e6f6
 def kept_maps(
     rows: str,  # The profile's rows.csv; empty: there are none
-    series: str,  # albert-english-s0
+    series: str,  # albert-english-s0; or how the names of several begin: albert-english-s
 ) -> pd.DataFrame:  # Columns `MAP_COLUMNS`; empty where none were kept
-    "The maps of one series that lie beside a profile's rows."
+    "The maps of one series that lie beside a profile's rows: of several seeds those of the first."
     file = Path(rows).parent / "maps.parquet"
     found = pd.read_parquet(file) if rows and file.is_file() else pd.DataFrame(columns=MAP_COLUMNS)
-    return found[found["series"] == series]
+    mine = sorted(name for name in found["series"].unique() if name.startswith(series))
+    return found[found["series"].isin(mine[:1])]
 
 # %% ../../../nbs/5_results/05_p1/05_attention.ipynb #67ee2f01
 def save_gifs(

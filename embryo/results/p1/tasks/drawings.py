@@ -174,7 +174,7 @@ def task_legend(
     if any(d["best"].any() for _, _, d in lines):
         handles.append(key("best checkpoint", color="gray", marker="x", ls="", mew=1.8))
     if after:
-        handles.append(key(f"{from_mnli(after)} started from MNLI", color="gray", ls="--"))
+        handles.append(key(f"{from_mnli(after)} started from MNLI", color="gray", ls="--", marker="."))
     if (data["mode"] == "trivial").any():
         handles.append(key("at the edge: best that reads nothing", color="gray", lw=1.8))
     if (data["mode"] == "overlap").any():
