@@ -306,7 +306,7 @@ def test_ages_and_divergence_of_the_findings_are_those_of_the_rows():
     text = said_in("findings/01_learned")
     rows = densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv"))
     ages = relation_table(rows, family="albert").set_index(["how", "what"])["value"]
-    assert f"log frequency {ages.loc[('spearman', 'frequency')]:.2f})" in text
+    assert f"log frequency {ages.loc[('spearman', 'frequency')]:.2f}, 213 words" in text
     apart = seed_divergence(rows).query("group == 'all'").set_index("step")["value"]
     said = "{:.2f} nats after 500 updates, {:.2f} after 2,000, {:.2f} at the end"
     assert said.format(*apart.loc[[500, 2000, 16_000]]) in text

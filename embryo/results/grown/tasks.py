@@ -72,7 +72,9 @@ def plot_curves(
         steps_axis(ax, data["step"].max())
     for ax in axes.flat[len(tasks) :]:
         ax.set_axis_off()
-    handles = [key(FAMILY[f], color=FAMILY_HUES[f], marker=".") for f in FAMILY if f in set(data["family"])]
+    seeds = points(data).groupby("family")["seeds"].max()
+    name = lambda f: f"{FAMILY[f]} ({counted(int(seeds[f]), 'seed')})"
+    handles = [key(name(f), color=FAMILY_HUES[f], marker=".") for f in FAMILY if f in seeds]
     modes = [m for m in LEVEL_LOOKS if m in set(data["mode"])]
     handles += [key(LEVEL_LOOKS[m][0], color="gray", ls=LEVEL_LOOKS[m][1]) for m in modes]
     beside(axes[0, -1], handles)
@@ -86,7 +88,8 @@ figure(
     plot=plot_curves,
     title="Tasks - at every checkpoint that was fine-tuned",
     text="Development scores of checkpoints, each fine-tuned by itself. A panel is as high as its lines: the 95% band"
-    " of two seeds may leave it.",
+    " of two seeds may leave it, and that of one seed is of examples only, so that the narrowest band need not be the"
+    " surest.",
     notes=(bands_note,),
     behind=whose_data,
 )

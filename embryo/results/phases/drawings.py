@@ -88,7 +88,7 @@ def phases(
         f" {said_bars(data['seeds'].max())} {none} of {len(data)} curves do not change clearly in every seed"
         f" (permutation test, p <= {CHANCE}, so that of twenty curves of noise one would with one seed) and are not"
         " drawn; the figure's CSV has them. Triangles: at the earliest place that the checkpoints allow, so perhaps"
-        " before it."
+        " before it; their bars are open to the left."
     )
     return data
 
@@ -111,11 +111,12 @@ def plot_phases(
         return None
     fig, axes = panels(1, 1, 8, 1.2 + 0.28 * len(shown), layout="constrained")
     ax = axes[0, 0]
+    edge = 10 ** shown["low"].min() / 1.5  # where bars end that are open to the left
     for y, line in enumerate(shown.itertuples()):
         color = "#1b4f72" if line.rise > 0 else "#a04000"
         seeds = np.array(line.seed_places.split(), float)
         ax.plot(10**seeds, [y] * len(seeds), "o", color=color, alpha=0.3, ms=4, mew=0)
-        ax.plot([10**line.low, 10**line.high], [y, y], color=color, lw=1.5)
+        ax.plot([edge if line.earliest else 10**line.low, 10**line.high], [y, y], color=color, lw=1.5)
         ax.plot(10**line.place, y, "<" if line.earliest else "o", color=color)
     ax.set(yticks=range(len(shown)), yticklabels=shown["name"], ylim=(len(shown) - 0.5, -0.5), xscale="log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -180,7 +181,7 @@ def laid_out(
     for line in curves.itertuples():
         own = both[both["a"] == line.Index]
         before = [names[b] for b in sorted(own.loc[own["order"] == "after", "b"])]
-        interval = f"{10**line.low:,.0f} to {10**line.high:,.0f}"
+        interval = f"{'up' if line.earliest else f'{10**line.low:,.0f}'} to {10**line.high:,.0f}"
         about = {"ability": names[line.Index], "it": "rises" if line.rise > 0 else "falls"}
         about |= {
             "step": "≤ " * line.earliest + f"{10**line.place:,.0f}",
