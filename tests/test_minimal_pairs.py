@@ -1,13 +1,18 @@
-"""Minimal pairs: scores held against a plain loop over transformers, ties, batches, intervals, the way into a batch."""
+"""Minimal pairs: scores held against a plain loop and an outside scorer, ties, batches, intervals, the way into a batch."""
+
+import copy
+import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     AlbertConfig,
     AlbertForMaskedLM,
+    AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     PreTrainedTokenizerFast,
@@ -16,10 +21,11 @@ from transformers import (
 )
 
 from embryo.evaluation.minimal_pairs.grammar import PairConfig, judge, minimal_pairs, pair_rows
-from embryo.evaluation.minimal_pairs.pairs import PAIR_COLUMNS, read_suite
+from embryo.evaluation.minimal_pairs.pairs import PAIR_COLUMNS, read_blimp, read_suite
 from embryo.evaluation.minimal_pairs.scoring import VARIANTS, encode, gap_scores, gaps_of, score_texts
 from embryo.ground.errors import EmbryoError
 
+DATA = Path(os.environ.get("EMBRYO_DATA") or "/nonexistent")
 WORDS = "the a is are dog cat dogs cats sees see old . , sou ##ven ##ir".split()
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -101,6 +107,51 @@ def test_equals_a_plain_loop_on_200_pairs(family, tokenizer, pairs):
         same = (pairs["good"] == pairs["bad"]).to_numpy()
         assert (d["win"].to_numpy()[same] == 0.5).all() and same.any()
     assert len(different) == 4  # the variants differ, and so do the two sides
+
+
+def scored_outside(model, tokenizer, texts, variant):
+    "Pseudo-log-likelihoods by minicons (Misra 2022), nats."
+    scorer = pytest.importorskip("minicons.scorer", reason="minicons, an outside scorer, is not installed")
+    if not hasattr(tokenizer, "batch_encode_plus"):  # gone with transformers 5
+        tokenizer.batch_encode_plus = tokenizer.__call__
+    judge = scorer.MaskedLMScorer(model, "cpu", tokenizer=tokenizer)
+    metric = {"pll": "original", "word-l2r": "within_word_l2r"}[variant]
+    found = []
+    for first in range(0, len(texts), 20):
+        some = texts[first : first + 20]
+        found += judge.sequence_score(some, reduction=lambda x: x.sum(0).item(), PLL_metric=metric)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_equals_an_outside_scorer_on_made_up_pairs(variant, tokenizer, pairs):
+    ends = [("<s>", 0), ("</s>", 2)]
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=ends
+    )
+    model = untrained("bert", len(tokenizer)).eval()
+    texts = [*pairs["good"], *pairs["bad"]]
+    theirs = scored_outside(model, tokenizer, texts, variant)
+    assert np.abs(score_texts(model, tokenizer, texts, (variant,))[variant] - theirs).max() < 1e-3
+
+
+@pytest.mark.skipif(
+    not ((DATA / "blimp").is_dir() and (DATA / "public_model").is_dir()),
+    reason="set EMBRYO_DATA to a data folder with blimp/ and public_model/",
+)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_equals_an_outside_scorer_on_201_pairs_of_blimp(variant):
+    "Three pairs of each paradigm, and a BERT that others have trained."
+    model = BertForMaskedLM.from_pretrained(DATA / "public_model").eval()
+    tokenizer = AutoTokenizer.from_pretrained(DATA / "public_model")
+    read = [pair for file in sorted((DATA / "blimp").glob("*.jsonl*")) for pair in read_blimp(file)[:3]]
+    texts = [pair[which] for pair in read for which in ("good", "bad")]
+    assert len(texts) == 402
+    ours = score_texts(model, tokenizer, texts, (variant,))[variant].to_numpy()
+    theirs = scored_outside(model, tokenizer, texts, variant)
+    assert np.abs(ours - theirs).max() < 1e-3
+    assert ((ours[::2] > ours[1::2]) == (theirs[::2] > theirs[1::2])).all()
 
 
 def test_batch_size_has_no_influence(tokenizer, pairs):

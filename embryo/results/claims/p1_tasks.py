@@ -231,7 +231,8 @@ def renewed(rows, mode, rng):
         if of["step"].nunique() < 3:
             out.append(Part(name, reason=FEW if len(of) else NOT_ASKED))
             continue
+        unit = "P@1, the surest of all pairs of steps" + " and relations of figure 14" * (of is single)
         curves, seeds = replicated(dict(albert=careful(of)), ["group", "step"], rng)
         names, lost = falls(curves["albert"], to_last=name != "a relation falls")
-        out.append(largest(names, lost, seeds, "P@1, the surest of all pairs of steps", above=margin, span=(-1, 1)))
+        out.append(largest(names, lost, seeds, unit, above=margin, span=(-1, 1)))
     return out

@@ -127,12 +127,13 @@ def said_gain(
 ) -> str:
     "At which checkpoints a model is better than before its pretraining; of one training, as far as its examples tell."
     how = "surely above" if line["seeds"].max() > 1 else "by more than the error of its examples above"
+    than = "the first" if blind < 0 else "the first and who reads nothing"
     since = gained_from(line, blind)
     before = [f"{step:,.0f}" for step in gained_at(line, blind) if since is None or step < since]
     if since is None:
-        return f"{how} the first at {', '.join(before)}, not at the end" if before else f"nowhere {how} the first"
+        return f"{how} {than} at {', '.join(before)}, not at the end" if before else f"nowhere {how} {than}"
     earlier = f"at {', '.join(before)} and " if before else ""
-    return f"{how} the first {earlier}from {since:,.0f} on"
+    return f"{how} {than} {earlier}from {since:,.0f} on"
 
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #3b89cd06
 def said_curve(
