@@ -1,4 +1,4 @@
-"""Minimal pairs: scores held against a plain loop and an outside scorer, ties, batches, intervals, the way into a batch."""
+"""Minimal pairs: held against a plain loop and an outside scorer, ties, batches, intervals, the way into a batch."""
 
 import copy
 import os
