@@ -1,5 +1,6 @@
 """What is said beside figures that carry no claim: on other rows each says the opposite."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,17 +8,19 @@ import pandas as pd
 import pytest
 
 import embryo.results.page  # noqa: F401 - declares all that is told
+from embryo.ground.profiles import read_profile
 from embryo.ground.rows import read_rows, row_frame
 from embryo.micro.made_up import made_up_p1
 from embryo.micro.made_up_p2 import made_up_p2
 from embryo.results.claims.verdicts import CLAIMS
 from embryo.results.p1.losses import P1_FORMS
-from embryo.results.told.sentences import NOT_MEASURED, ONE_SEED, TOLD, paragraph, told_beside
+from embryo.results.told.sentences import NOT_MEASURED, OF_SETTINGS, ONE_SEED, TOLD, paragraph, told_beside
 
 ROOT = Path(__file__).parents[1]
 P1 = [f"p1_{x}" for x in "fig2a fig7b fig9b fig10 fig11a fig11b fig11c fig12 fig13a fig13b fig14 table1 table8".split()]
-P1 += [f"p1_table{k}" for k in (3, 5, 6, 9)]
-P2 = ["p2_gain", "p2_overlap", "p2_transplants", "p2_table3", "p2_table4"]
+P1 += [*(f"p1_table{k}" for k in (3, 5, 6, 9)), "p1_frequency", "p1_history"]
+P2 = ["p2_gain", "p2_overlap", "p2_transplants", "p2_table3", "p2_table4", "p2_claims"]
+SETTINGS = ["p1_table2", "p1_table7", "p2_table2", "p2_table5"]
 MADE_FORMS = ("V", "V-ed", "V-ing", "V-en", "V-es")  # the order in which the made-up rows learn them
 
 
@@ -47,9 +50,19 @@ def completions(answer="it"):
     return row_frame(out, evaluator="complete", family="albert", l1="english", **about)
 
 
+def stated(gain=0.3, n=400):
+    "Rows of facts by how often they are stated, at two steps."
+    out = []
+    for step, top in ((0, 0.0), (100, gain)):
+        for group, more in (("0", 0.0), ("64+", top)):
+            where = dict(step=step, group=group, value=0.1 + more, n=n, stderr=0.01)
+            out += [dict(where, mode=mode, metric="p@1") for mode in ("corrected", "published")]
+    return row_frame(out, evaluator="knowledge", task="by-count", family="albert", l1="english", seed=0)
+
+
 @pytest.fixture(scope="module")
 def p1():
-    rows = [made_up_p1(), knowledge((0.0, 0.2, 0.5, 0.6)), completions()]
+    rows = [made_up_p1(), knowledge((0.0, 0.2, 0.5, 0.6)), completions(), stated()]
     return pd.concat(rows, ignore_index=True)
 
 
@@ -72,10 +85,10 @@ def at(rows, evaluator, value, **where):
 
 def test_every_figure_is_told_once():
     "Either a claim is told beside a figure, or the figure itself; the appendices ask for all of them."
-    assert set(TOLD) == {*P1, *P2}
+    assert set(TOLD) == {*P1, *P2, *SETTINGS} and set(OF_SETTINGS) == set(SETTINGS)
     assert not set(TOLD) & {c.figures[0] for c in CLAIMS.values()}
     sources = [(ROOT / "nbs/appendix" / f).read_text() for f in ("p1_embryology.ipynb", "p2_transfer.ipynb")]
-    for names, source in zip((P1, P2), sources):
+    for names, source in zip((P1 + SETTINGS[:2], P2 + SETTINGS[2:]), sources):
         assert [n for n in names if f'page.tell(\\"{n}\\")' not in source] == []
 
 
@@ -97,6 +110,28 @@ def test_it_has_four_parts_and_no_holes(figure, p1, p2):
     places = [said.index(x) for x in ("*The paper (", "*Here:*", "*Agreement:*", "*What cannot be told:*") if x in said]
     assert places == sorted(places) and len(places) >= 3
     assert not [x for x in ("nan", "None", "..", "-0.00", " ,", "  ") if x in said.replace("None ends", "")], said
+
+
+@pytest.mark.parametrize("figure", SETTINGS)
+def test_settings_are_as_printed_or_not(figure, p1, p2):
+    rows = p1 if figure < "p2" else p2
+    ours, printed = (
+        told_beside(rows, figure, read_profile(x)) for x in ("micro", "paper-p1" if figure < "p2" else "paper")
+    )
+    assert "Ours over the printed: " in ours and "*Agreement:* Not in " in ours
+    differ = int(re.search(r"Not in (\d+) of|All as there", printed)[1] or 0)
+    assert differ < int(re.search(r"Not in (\d+) of", ours)[1])
+
+
+def test_facts_that_are_stated_often_are_known_or_not(p1):
+    assert "(+0.30 ± 0." in told_beside(p1, "p1_history")
+    assert "(+0.00 ± 0." in told_beside(stated(gain=0.0), "p1_history")
+
+
+def test_english_works_as_a_control_or_not(p2):
+    assert agreement(p2, "p2_claims").startswith("Yes: the printed gain is +0.18")
+    lost = at(p2, "finetune", 0.0, l1="english")
+    assert agreement(lost, "p2_claims").startswith("No") and "without a control" in told_beside(lost, "p2_claims")
 
 
 def test_verb_forms_follow_their_frequency_or_not(p1):
@@ -243,7 +278,7 @@ def test_transplants_do_what_the_papers_say_or_not(p2):
 
 def test_one_seed_is_said(p1):
     twice = pd.concat([p1, p1.assign(seed=1)])
-    of_data = {"p1_table3", "p1_table5", "p1_table6"}  # of which no model is asked
+    of_data = {"p1_table3", "p1_table5", "p1_table6", "p1_frequency"}  # of which no model is asked
     for figure in set(P1) - {"p1_fig9b"} - of_data:
         assert ONE_SEED in told_beside(p1, figure) and ONE_SEED not in told_beside(twice, figure)
 

@@ -17,7 +17,7 @@ from ..figures import counted
 from ..p2.appendix import scored_l1s
 from ..p2.arms import arm_data, arms_in
 from ..p2.gain import gain_data, overlap_data
-from .sentences import SIDES, Seen, listed, sentences, side, told
+from .sentences import SIDES, Seen, listed, said_seeds, sentences, side, told
 
 # %% ../../../nbs/5_results/14_told/05_transfer.ipynb #8d9255ab
 def mean_gains(
@@ -137,8 +137,12 @@ def see_control(
 ) -> Seen:  # None where nothing was measured
     "The control, beside the ledger."
     d = mean_gains(rows)
-    said = said_control(d) if len(d) else ""
-    return Seen(said) if said else None
+    own = d[d["l1"] == "english"] if len(d) else d
+    if own.empty:
+        return None
+    answer = "Yes" if own["side"].iloc[0] == "above" else "No"
+    return Seen(said_control(d), f"{answer}: the printed gain is {own['printed'].iloc[0]:+.2f}.", said_seeds(own["seeds"]))
+
 
 # %% ../../../nbs/5_results/14_told/05_transfer.ipynb #ee68f8b0
 def overlap_cells(
