@@ -141,8 +141,9 @@ def see_control(
     if own.empty:
         return None
     answer = "Yes" if own["side"].iloc[0] == "above" else "No"
-    return Seen(said_control(d), f"{answer}: the printed gain is {own['printed'].iloc[0]:+.2f}.", said_seeds(own["seeds"]))
-
+    return Seen(
+        said_control(d), f"{answer}: the printed gain is {own['printed'].iloc[0]:+.2f}.", said_seeds(own["seeds"])
+    )
 
 # %% ../../../nbs/5_results/14_told/05_transfer.ipynb #ee68f8b0
 def overlap_cells(
