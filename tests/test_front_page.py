@@ -268,6 +268,29 @@ def test_comparing_on_the_front_page_is_that_of_the_rows():
     assert "next sentence right in {:.2f}, ALBERTs the order of two in {:.2f}".format(*pairs) in text
 
 
+def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
+    "STS-B and masked words of the two trainings whose questions about pairs are exchanged, beside three of each."
+    front, text = said_in("index"), said_in("findings/01_learned")
+    exchanged, grown = (embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown-pairs", "grown"))
+    where = "step == 16_000 and mode == 'corrected' and family != 'electra' and l1 == 'english'"
+    score = (
+        "evaluator == 'finetune' and task == 'STS-B' and metric == 'spearman' and group == 'final' and split == 'dev'"
+    )
+    nats = "evaluator == 'pretrain' and split == 'heldout' and metric == 'loss' and group == 'mlm'"
+    found = {
+        k: {q: d.query(where).query(q).groupby("family")["value"] for q in (score, nats)}
+        for k, d in (("exchanged", exchanged), ("grown", grown))
+    }
+    alone = found["exchanged"][score].mean()
+    assert f"as ALBERTs are, has {alone['bert']:.2f}" in front
+    assert f"whether one follows the other {alone['albert']:.2f} (one training each)" in front
+    assert (
+        alone["albert"] > found["grown"][score].max()["albert"] and alone["bert"] < found["grown"][score].min()["bert"]
+    )
+    price = found["exchanged"][nats].mean() - found["grown"][nats].mean()
+    assert f"cost {-price['bert']:.2f} and {price['albert']:.2f} nats more" in text
+
+
 def test_when_tasks_are_gained_is_that_of_the_rows():
     "From which checkpoint on models are better than before pretraining, and than who reads nothing."
     text = said_in("findings/01_learned")
