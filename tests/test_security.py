@@ -692,6 +692,7 @@ def test_tables_of_hostile_text(tmp_path):
 def test_sentences_of_hostile_rows(column):
     "What is told beside a figure, and shown as Markdown, has no tags, whatever rows call their groups, tasks and L1s."
     import embryo.results.page  # noqa: F401 - declares who speaks beside figures
+    from embryo.ground.profiles import read_profile
     from embryo.micro.made_up import made_up_p1
     from embryo.micro.made_up_p2 import made_up_p2
     from embryo.results.claims.ledger import ledger_data
@@ -704,7 +705,7 @@ def test_sentences_of_hostile_rows(column):
         named = rows[column].notna() & rows[column].astype(str).ne("")
         bad = rows.assign(**{column: rows[column].where(~named, "<b>" + rows[column].astype(str))})
         mixed = pd.concat([rows, bad], ignore_index=True)
-        texts += [told_beside(mixed, name) for name in TOLD if name.startswith(paper)]
+        texts += [told_beside(mixed, name, read_profile("micro")) for name in TOLD if name.startswith(paper)]
         held = ledger_data(mixed, paper)
         if len(held):
             held = held.assign(part="<b>" + held["part"], note="<b>" + held["note"].fillna(""))

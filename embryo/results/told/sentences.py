@@ -75,7 +75,7 @@ def told_beside(
     settings: dict = None,  # The profile, from `read_profile`, for figures of `OF_SETTINGS`
 ) -> str:  # Markdown
     "What is said beside a figure."
-    more = dict(settings=settings) if figure in OF_SETTINGS else {}
+    more = dict(settings=settings or {}) if figure in OF_SETTINGS else {}
     return TOLD[choose("figure", figure, TOLD)](rows, **more)
 
 # %% ../../../nbs/5_results/14_told/00_sentences.ipynb #28ed1245
