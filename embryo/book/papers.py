@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['P1', 'P2', 'BESIDE', 'PAPERS', 'SMALL', 'ABSENT', 'ABSTRACT', 'SHORT', 'READ', 'Section', 'unplaced', 'printed_name',
-           'paper_says', 'printed_item', 'small_path', 'save_small', 'ours', 'ledger_of', 'claims_in', 'claim_item',
-           'claims_list', 'place_of', 'with_ours', 'section_row', 'verdict_of', 'abstract_list', 'control_of',
-           'ledgers_of', 'beside_runs', 'paper_page']
+           'paper_says', 'printed_item', 'small_path', 'save_small', 'ours', 'read_ledger', 'ledger_of', 'claims_in',
+           'claim_item', 'claims_list', 'place_of', 'with_ours', 'section_row', 'verdict_of', 'abstract_list',
+           'control_of', 'ledgers_of', 'beside_runs', 'paper_page']
 
 # %% ../../nbs/7_book/06_papers.ipynb #273494db
 import html
@@ -191,6 +191,13 @@ def ours(
 ABSENT = {"note": "", "reason": "not measured", "can_support": True, "can_contradict": True}
 
 
+def read_ledger(
+    file,  # Numbers of a ledger
+) -> pd.DataFrame:  # As of `ledger_data`
+    "A ledger as it was drawn."
+    return pd.read_csv(file).reindex(columns=LEDGER).fillna(ABSENT)
+
+
 def ledger_of(
     paper: str,  # p1 or p2
     at: dict,  # As of `ours`
@@ -200,8 +207,7 @@ def ledger_of(
     name = f"{paper}_claims"
     if name not in at:
         return pd.DataFrame(columns=["number", "place"])
-    data = pd.read_csv(root / "figures" / at[name].split("/")[1] / f"{name}.csv")
-    return data.reindex(columns=LEDGER).fillna(ABSENT)
+    return read_ledger(root / "figures" / at[name].split("/")[1] / f"{name}.csv")
 
 # %% ../../nbs/7_book/06_papers.ipynb #142abdff
 def claims_in(
@@ -345,7 +351,7 @@ def ledgers_of(
     main = at[name].split("/")[1]
     files = {f.parent.name: f for f in sorted((root / "figures").glob(f"*/{name}.csv"))}
     others = [profile for profile in files if profile not in (main, "micro")]
-    return {p: pd.read_csv(files[p]).reindex(columns=LEDGER).fillna(ABSENT) for p in (main, *others)}
+    return {p: read_ledger(files[p]) for p in (main, *others)}
 
 
 def beside_runs(
@@ -389,7 +395,8 @@ def paper_page(
 
 SHORT = (
     "*Not shown* does not mean *contradicted*: the run may be too small to tell. Beside a verdict stands what it rests"
-    " on or hides: the part of a sentence that fails (*by*), what the interval alone would say where the correction for"
+    " on or hides: the part of a sentence that fails (*by*), which of several parts hold, fail or are open by"
+    " themselves (95% intervals, without correction), what the interval alone would say where the correction for"
     " all claims of a paper (Holm) took it away, and whether such a run could have supported the sentence at all."
     " *Cannot be tested here*: what it speaks of was not measured, did not happen, was seen at too few checkpoints, or"
     " compares trainings of which there is one. Effects, intervals and sizes stand on the pages of the papers."
