@@ -115,7 +115,7 @@ def pairs_note(
     whole = data[data["phenomenon"] == "all"].groupby("suite")["n"].max()
     asked = ", ".join(f"{n:,.0f} of {suite}" for suite, n in whole.items())
     pairs = f"Pairs asked: {asked}. " if asked else ""
-    return f"{pairs}Intervals are of pairs of these rules, not of other rules; those of the dashed lines are not drawn"
+    return f"{pairs}Intervals are of pairs of these rules, not of other rules; those of the dashed lines are not drawn."
 
 
 figure(
