@@ -16,7 +16,7 @@ import pandas as pd
 from .ages import STATES, ages, left_out, mean_ages, sigmoid
 from .relations import class_ages, published_ages, relations, told_words
 from .stages import REFERENCES, divergences, published_divergences, stages
-from ..curves import log_steps, need
+from ..curves import need, steps_axis
 from ..figures import figure
 from ..p1.losses import beside, panels
 
@@ -108,7 +108,7 @@ def plot_words(
         ax.plot(10**steps, sigmoid(steps, *own[SHAPE].astype(float)), color=color, lw=1.2, label=label)
         ax.plot(10 ** own["age"], own["cutoff"], "x", color="black", ms=6, zorder=3)
     ax.set(xlabel="pretraining step (updates)", ylabel="surprisal (nats)", ylim=(0, None))
-    log_steps(ax, data["step"])
+    steps_axis(ax, data["step"])
     beside(ax, title="word (its age in steps)")
     return fig
 

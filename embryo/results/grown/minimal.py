@@ -10,7 +10,7 @@ __all__ = ['CHANCE', 'LINES', 'GRAMMAR_COLUMNS', 'BEYOND', 'with_gain', 'grammar
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #d03f00ed
 import pandas as pd
 
-from ..curves import log_steps
+from ..curves import steps_axis
 from ..figures import figure
 from ..p1.losses import FAMILY, bands_note, beside, chosen, key, panels
 from ..statistics import over_first, over_seeds
@@ -97,7 +97,7 @@ def plot_grammar(
         ax.set_title(f"{suite}: {name}" if several else name.replace("_", " "), fontsize=9)
     for ax in axes.flat[len(shown) :]:
         ax.axis("off")
-    log_steps(axes[0, 0], data["step"].astype(float))
+    steps_axis(axes[0, 0], data["step"].astype(float))
     axes[0, 0].set_ylim(0, 1.02)
     for ax in axes[:, 0]:
         ax.set_ylabel(label)

@@ -10,6 +10,7 @@ __all__ = ['SCORES', 'COST_COLUMNS', 'LEVEL', 'NOTHING', 'BLIND', 'score_rows', 
 import numpy as np
 import pandas as pd
 
+from ..curves import steps_axis
 from ..figures import figure
 from ..p1.layers import UNTRAINED, draw_untrained, spelled_note, untrained_note
 from embryo.results.p1.losses import (
@@ -24,7 +25,6 @@ from embryo.results.p1.losses import (
     layer_at,
     one_split,
     panels,
-    steps_axis,
 )
 from ..statistics import over_seeds
 
@@ -154,7 +154,7 @@ def plot_cost(
         if len(d):
             draw_cost(ax, d, HUES[tasks[j]])
             ax.set_title(f"{PROBES[tasks[j]]} (n = {d['n'].max():,.0f})", fontsize=9)
-        steps_axis(ax, data["step"].max())
+        steps_axis(ax, data["step"], most=5)
         ax.set_xlabel("")
         ax.set_ylabel(scores[i] if j == 0 else "")
     if "compression" in scores:

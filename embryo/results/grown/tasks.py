@@ -9,9 +9,10 @@ __all__ = ['FEWEST', 'LEVEL_LOOKS', 'task_curves', 'draw_curves', 'plot_curves',
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #1b97c146
 import pandas as pd
 
+from ..curves import steps_axis
 from ..figures import counted, figure, points
-from ..p1.losses import FAMILY, FAMILY_HUES, GLUE, SAID, bands_note, beside, key, panels, steps_axis
-from ..p1.tasks.drawings import whose_data
+from ..p1.losses import FAMILY, FAMILY_HUES, GLUE, SAID, bands_note, beside, key, panels
+from ..p1.tasks.drawings import fit_height, whose_data
 from ..p1.tasks.scores import GLUE_COLUMNS, glue_data
 
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #d00eb88b
@@ -52,9 +53,7 @@ def draw_curves(
         )
     for level in d[d["step"].isna()].itertuples():
         ax.axhline(100 * level.value, color="gray", ls=LEVEL_LOOKS[level.mode][1], lw=1.2)
-    low, high = 100 * d["value"].min(), 100 * d["value"].max()
-    margin = max(1, 0.15 * (high - low))
-    ax.set(ylim=(low - margin, high + margin))
+    fit_height(ax, d["value"])
     ax.set(title=d["task"].iloc[0], ylabel=f"{SAID[points(d)['metric'].iloc[0]]} x 100")
 
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #d23baabc
@@ -69,7 +68,7 @@ def plot_curves(
     fig, axes = panels(-(-len(tasks) // cols), cols, 3.1 * cols + 2, 2.5 * -(-len(tasks) // cols))
     for ax, task in zip(axes.flat, tasks):
         draw_curves(ax, data[data["task"] == task])
-        steps_axis(ax, data["step"].max())
+        steps_axis(ax, data["step"], most=6)
     for ax in axes.flat[len(tasks) :]:
         ax.set_axis_off()
     seeds = points(data).groupby("family")["seeds"].max()

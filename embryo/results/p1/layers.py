@@ -13,6 +13,7 @@ __all__ = ['PROBE_COLUMNS', 'UNTRAINED', 'BESIDE', 'PROBE_LINES', 'PROBE_CAPTION
 import numpy as np
 import pandas as pd
 
+from ..curves import steps_axis
 from ..figures import figure, points
 from embryo.results.p1.losses import (
     FAMILY,
@@ -30,7 +31,6 @@ from embryo.results.p1.losses import (
     one_split,
     panels,
     smooth,
-    steps_axis,
 )
 
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #e006
@@ -216,7 +216,7 @@ def plot_probes(
         ax.axhline(nothing, color="gray", lw=1)
         ax.set(ylabel=label, title=title)
     for ax in axes:
-        steps_axis(ax, data["step"].max())
+        steps_axis(ax, data["step"], most=6)
     beside(axes[-1], probe_legend(data), labelspacing=0.6, borderaxespad=1.2)
     fig.tight_layout()
     return fig
@@ -393,7 +393,7 @@ def plot_layers(
             if until < 1:
                 ax.axvline(until * top, color="gray", ls=":", lw=1)
             ax.set(ylabel=ACCOUNTS[account][2])
-            steps_axis(ax, top)
+            steps_axis(ax, data["step"], most=6)
         d = d[d["account"] == "accuracy"]
         curves[0].set_title(f"{PROBES[task]} (n = {d['n'].max():,.0f}, {d['split'].iloc[0]})")
         curves[0].legend(loc="lower right", fontsize=8)

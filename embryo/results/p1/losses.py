@@ -5,10 +5,9 @@
 # %% auto #0
 __all__ = ['P1_TABLE2', 'P1_OFFICIAL', 'P1_EXACT', 'SPELLED', 'UNFORMED', 'P1_INDEX', 'P1_FORMS', 'P1_GLUE', 'GLUE', 'COLORS',
            'HUES', 'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'PARTS', 'PAIRS', 'BINARY', 'PARTS_COLUMNS',
-           'OTHER_PARTS', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'family_name', 'panels',
-           'steps_axis', 'beside', 'key', 'said_count', 'bands_note', 'depth_note', 'repeats', 'parts_data',
-           'draw_part', 'loss_level', 'draw_levels', 'parts_title', 'plot_parts', 'heldout_bands', 'unformed_note',
-           'table_losses']
+           'OTHER_PARTS', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'family_name', 'panels', 'beside',
+           'key', 'said_count', 'bands_note', 'depth_note', 'repeats', 'parts_data', 'draw_part', 'loss_level',
+           'draw_levels', 'parts_title', 'plot_parts', 'heldout_bands', 'unformed_note', 'table_losses']
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c002
 import numpy as np
@@ -16,6 +15,7 @@ import pandas as pd
 
 from ...evaluation.squad.squad import TASK as SQUAD
 from ...ground.printed import P2_TASKS, printed_table, quantity
+from ..curves import steps_axis
 from ..figures import figure, points
 from ..statistics import over_seeds
 
@@ -181,18 +181,6 @@ def panels(
 
     sns.set_theme(style="whitegrid", font_scale=0.9)
     return plt.subplots(rows, cols, figsize=(width, height), squeeze=False, **kw)
-
-# %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c018a
-def steps_axis(
-    ax,  # matplotlib axes
-    top,  # The last step
-):
-    "Pretraining steps on the x axis."
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    ax.xaxis.set_major_locator(MaxNLocator(6))
-    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-    ax.set(xlim=(-0.01 * max(1, top), 1.01 * max(1, top)), xlabel="pretraining step (updates)")
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c018b
 def beside(
@@ -368,7 +356,7 @@ def plot_parts(
         plain = set(d["part"]) <= {"mlm", "generator"} and "total" not in set(data["part"])
         ax.set(ylabel="loss (nats per masked token)" if plain else "loss (nats)", title=parts_title(d))
         ax.set_ylim(bottom=0)
-        steps_axis(ax, data["step"].max())
+        steps_axis(ax, data["step"])
     beside(axes[0, -1], handles)
     fig.tight_layout()
     return fig

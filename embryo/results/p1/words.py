@@ -4,13 +4,12 @@
 
 # %% auto #0
 __all__ = ['FORM_ORDER', 'WORD_COLUMNS', 'FAINT', 'LEFT', 'WORD_NOTES', 'FORMS', 'BAND_KINDS', 'DOTTED', 'CLASSES', 'word_data',
-           'group_rank', 'group_order', 'lines_of', 'not_rescaled', 'fewer_ticks', 'plot_words', 'left_note', 'plot_as',
+           'group_rank', 'group_order', 'lines_of', 'not_rescaled', 'plot_words', 'left_note', 'plot_as',
            'absent_bands', 'said_masked', 'said_windows']
 
 # %% ../../../nbs/5_results/05_p1/02_words.ipynb #c002
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from ...evaluation.words.words import BANDS
@@ -82,15 +81,6 @@ def not_rescaled(
             out += [f"{group} ({kind})" for kind in FAINT.values() if kind in kinds[group]]
     return out
 
-# %% ../../../nbs/5_results/05_p1/02_words.ipynb #e014
-def fewer_ticks(
-    ax,  # matplotlib axes with a logarithmic x axis
-):
-    "Only 0 and powers of ten, where more would run into each other."
-    ticks = ax.get_xticks()
-    if len(ticks) > 7:
-        ax.set_xticks([t for t in ticks if t == 0 or np.log10(t) % 1 == 0])
-
 # %% ../../../nbs/5_results/05_p1/02_words.ipynb #c010c
 def plot_words(
     data: pd.DataFrame,  # From `word_data`
@@ -106,7 +96,6 @@ def plot_words(
     data = data.assign(mode=data["mode"].where(~bands, style))
     fig = plot_curves(data, group_order(data["group"]), ylabel, majority)
     left, right = fig.axes
-    fewer_ticks(left)
     if not (data["scale"] == "rescaled").any():
         said = "no last value surely above zero"
         left.text(0.5, 0.5, said, transform=left.transAxes, ha="center", color="gray")

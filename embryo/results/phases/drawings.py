@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ...ground.errors import EmbryoError
-from ..curves import POS_ORDER, log_steps
+from ..curves import POS_ORDER, steps_axis
 from ..figures import counted, figure
 from ..p1.losses import beside, panels
 from .changes import CHANCE, CURVE, ORDER, aligned, changes, curve_names, orders
@@ -316,7 +316,7 @@ def plot_seed_divergence(
         d = data[data["group"] == group].sort_values("step")
         ax.plot(d["step"], d["value"], ".-", color=color, lw=2 if group == "all" else 1.2, label=group)
         ax.fill_between(d["step"].astype(float), d["low"], d["high"], color=color, alpha=0.1, lw=0)
-    log_steps(ax, data["step"])
+    steps_axis(ax, data["step"])
     ax.set(xlabel="pretraining step (updates)", ylabel="divergence (nats)", ylim=(0, None))
     beside(ax)
     return fig
@@ -377,7 +377,7 @@ def plot_layer_likeness(
             d = data[(data["kind"] == kind) & (data["layer"] == layer)].sort_values("step")
             ax.plot(d["step"], d["value"], ".-", color=color, label=f"layer {layer}")
         ax.set(xlabel="pretraining step (updates)", title=title, ylim=(0, 1.02))
-        log_steps(ax, data["step"])
+        steps_axis(ax, data["step"])
     control = data[data["kind"] == "control"].groupby("step")["value"].max()
     axes[0, -1].plot(control.index, control, color="gray", ls=":", label="shuffled" if len(control) else None)
     axes[0, 0].set(ylabel="CKA")
