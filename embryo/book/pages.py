@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DIRECTIVE', 'LISTED', 'MARKUP', 'directives', 'page_tags', 'contents_of', 'plain_text', 'headings', 'alternative',
-           'page_cell', 'quiet', 'joined', 'page_cells', 'title_of']
+           'page_cell', 'own_words', 'described', 'quiet', 'joined', 'page_cells', 'title_of']
 
 # %% ../../nbs/7_book/00_pages.ipynb #9972a317
 import copy
@@ -87,6 +87,29 @@ def page_cell(
     metadata = dict(tags=page_tags(marks, folded), mystnb={"image": {"alt": alternative(heading, prose)}})
     return dict(copy.deepcopy(cell), source=source.strip("\n"), metadata=metadata)
 
+# %% ../../nbs/7_book/00_pages.ipynb #59b8ce19
+def own_words(
+    output: dict,  # One result of a cell
+) -> str:  # "" where it has none
+    "The text alternative that came with a picture."
+    about = output.get("metadata", {})
+    return next((m["alt"] for kind, m in about.items() if kind.startswith("image/") and "alt" in m), "")
+
+# %% ../../nbs/7_book/00_pages.ipynb #8c49a2cb
+def described(
+    cell: dict,  # From `page_cell`
+) -> list:  # Of cells
+    "Part a cell whose pictures all have words of their own."
+    words = [own_words(o) for o in cell["outputs"]]
+    if not words or not all(words):
+        return [cell]
+    out = []
+    for k, (output, alt) in enumerate(zip(cell["outputs"], words)):
+        tags = cell["metadata"]["tags"] if k == 0 else ["remove-input"]
+        part = dict(cell, outputs=[output], metadata=dict(tags=tags, mystnb={"image": {"alt": alt}}))
+        out.append(part | (dict(id=f"{cell['id']}-{k}") if k and "id" in cell else {}))
+    return out
+
 # %% ../../nbs/7_book/00_pages.ipynb #66b80fe5
 def quiet(
     cell: dict,  # From `page_cell`
@@ -121,15 +144,15 @@ def page_cells(
     for number, cell in enumerate(cells, 1):
         if cell["cell_type"] == "code":
             shown = page_cell(cell, folded, heading, prose)
+            out += [(part, number) for part in (described(shown) if shown else [])]
         else:
             text = "".join(cell["source"])
             if text.startswith(LISTED):
                 continue
             heading = (headings(text) or [heading])[-1]
             prose = text if plain_text(text) else prose
-            shown = dict(cell_type="markdown", id=cell.get("id", f"c{number}"), metadata={}, source=text)
-        if shown:
-            out.append((shown, number))
+            text_cell = dict(cell_type="markdown", id=cell.get("id", f"c{number}"), metadata={}, source=text)
+            out.append((text_cell, number))
     return joined(out)
 
 # %% ../../nbs/7_book/00_pages.ipynb #be664590

@@ -43,6 +43,10 @@ suppress_warnings = ["myst.header", "misc.highlighting_failure", "mystnb.lexer"]
 # %% ../../../nbs/7_book/07_site/00_look.ipynb #look0007
 SEARCH = """// Pages read from a disk may not read each other: what is found is listed without an excerpt there.
 if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+// Findings, papers and appendices stand before the library; a page whose title has the word gains 15 by Sphinx itself.
+const BEFORE = [[/^(index|nbs\\/findings|papers)/, 30], [/^(papermill_runs|nbs\\/guide)/, 20], [/^nbs\\/\\d/, -10]];
+const place = name => (BEFORE.find(([where]) => where.test(name)) || [null, 0])[1];
+if (typeof Scorer !== "undefined") Scorer.score = ([name, , , , score]) => score + place(name);
 """
 
 ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="7" fill="#3b82f6"/>

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TOGETHER', 'SEMANTIC', 'SYNTACTIC', 'LEFT', 'TENTH', 'PEAK', 'ABOUT', 'FLAT_TOP', 'LAYERED', 'value_at',
            'probe_curves', 'way_left', 'together', 'level_off', 'peak_and_decay', 'roles_decay', 'in_window',
-           'upper_layers', 'diagonal']
+           'near_output', 'upper_layers', 'diagonal']
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #dd0b676e
 import numpy as np
@@ -169,6 +169,14 @@ def in_window(
     use = at.get_level_values("layer").isin(layers) & at.get_level_values("step").isin(steps)
     return curves.loc[:, use & at.get_level_values("task").isin(LAYERED)].to_numpy(float).mean(1)
 
+# %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #90f465a3
+def near_output(
+    layer: int,  # From 1
+    depth: int,  # Layers of the model
+) -> bool:
+    "Whether a layer is in the upper third of a model, or reaches into it."
+    return 3 * layer > 2 * depth
+
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #cbd74e5e
 @claim(
     10,
@@ -190,7 +198,7 @@ def upper_layers(rows, mode, rng):
     done = steps / max(1, steps[-1])
     early = steps[(done > 0) & (done <= TENTH)]
     middle = steps[(done > TENTH) & (done <= 0.5)]
-    upper = [x for x in layers if 3 * x > 2 * max(layers)]
+    upper = [x for x in layers if near_output(x, max(layers))]
     lower = [x for x in layers if x not in upper]
     if not len(early) or not len(middle) or not lower:
         return [Part(n, reason=FEW if lower else "too few layers") for n in names]
