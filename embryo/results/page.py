@@ -81,7 +81,7 @@ def said_upper_layers(
 ) -> str:  # Markdown, a sentence
     "Which layers count as near the output."
     upper = [str(k) for k in range(1, depth + 1) if near_output(k, depth)]
-    return f"*Layers:* near the output are {', '.join(upper)} of {depth}, held against those below them, without embeddings."
+    return f"*Layers:* near the output are {', '.join(upper)} of {depth}, held against those below, without embeddings."
 
 
 # figure -> what its rows are of, and the sentence
@@ -168,9 +168,8 @@ class Page:
             raise EmbryoError(f"tell({name!r}): the ledger of claims has not been drawn; call show_ledger before it")
         beware = CAUTIONS.get(name, lambda settings: "")(self.settings)
         steps = said_steps(self.rows, *OF_FIRST[name]) if name in OF_FIRST else ""
-        return Markdown(
-            "\n\n".join(filter(None, [told_at(self.held, name), said_layers(self.rows, name), steps, beware]))
-        )
+        said = [told_at(self.held, name), said_layers(self.rows, name), steps, beware]
+        return Markdown("\n\n".join(filter(None, said)))
 
     def families(
         self,
