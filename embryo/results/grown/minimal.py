@@ -126,7 +126,8 @@ figure(
     text=(
         "Share of minimal pairs in which the grammatical sentence has the higher pseudo-log-likelihood, by phenomenon;"
         " ties count half. Full: the rest of the word to the right is hidden, too (Kauf and Ivanova 2023); dashed: one"
-        " piece at a time. An ELECTRA answers by its generator, the part that predicts words. Dotted: chance, which an untrained model has on average over models, not on each phenomenon."
+        " piece at a time. An ELECTRA answers by its generator, the part that predicts words."
+        " Dotted: chance, which an untrained model has on average over models, not on each phenomenon."
     ),
     notes=(bands_note, pairs_note),
 )
