@@ -350,7 +350,7 @@ def test_no_mark_and_no_legend_of_it_where_nothing_was_learned():
         family="albert",
         l1="english",
     )
-    crosses = lambda fig: sum(len(l.get_xdata()) for l in fig.axes[0].lines if l.get_marker() == "x")
+    crosses = lambda fig: sum(len(l.get_xdata()) for ax in fig.axes for l in ax.lines if l.get_marker() == "x")
     for rows, n in (
         (curve(SQUAD, (0.5, 0.5, 0.5)), 0),
         (curve(SQUAD, (0.4, 0.5, 0.45)), 0),

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LEVELS', 'TASK_LEVELS', 'TASK_CAPTION', 'MEAN_CAPTION', 'FIVE', 'TWELVE', 'from_mnli', 'draw_scores', 'mean_label',
            'draw_mean_levels', 'plot_average', 'draw_task_levels', 'task_lines', 'draw_task', 'fit_height',
-           'task_legend', 'plot_tasks', 'task_points', 'task_bands', 'mean_note', 'best_note', 'overlap_note',
-           'said_squad', 'whose_data', 'albert_average', 'tasks_figure']
+           'level_keys', 'task_legend', 'plot_tasks', 'task_points', 'task_bands', 'mean_note', 'best_note',
+           'overlap_note', 'said_squad', 'whose_data', 'albert_average', 'tasks_figure']
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #c002
 from functools import partial
@@ -111,7 +111,11 @@ def plot_average(
     return fig
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #e040
-TASK_LEVELS = {"trivial": ("best that reads nothing", "-"), "overlap": ("word overlap", ":"), "public": ("", "-.")}
+TASK_LEVELS = {
+    "trivial": ("best that reads nothing", "-"),
+    "overlap": ("rule on shared words", ":"),
+    "public": ("", "-."),
+}
 
 
 def draw_task_levels(
@@ -160,6 +164,14 @@ def fit_height(
     margin = max(1, 0.12 * (high - low))
     ax.set_ylim(low - margin, high + margin)
 
+# %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #3e6629a3
+def level_keys(
+    data: pd.DataFrame,  # From `glue_data`
+) -> list:  # [(line, label)]
+    "What the levels across a panel of a task are, public models apart."
+    levels = [TASK_LEVELS[mode] for mode in ("overlap", "trivial") if mode in set(data["mode"])]
+    return [key(label, color="gray", ls=ls) for label, ls in levels]
+
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #e043
 def task_legend(
     data: pd.DataFrame,  # From `glue_data`, without the average
@@ -171,13 +183,14 @@ def task_legend(
     handles = [key("from the checkpoint", color=color, marker=".", lw=1.5)]
     after = [task for task, mode, _ in lines if mode == "published"]
     if after:
-        handles.append(key(f"{from_mnli(after)}:\nstarted from MNLI", color=color, ls="--", marker=".", alpha=0.6))
+        handles.append(key(f"{from_mnli(after)} started from MNLI", color=color, ls="--", marker=".", alpha=0.6))
     if any(d["best"].any() for _, _, d in lines):
         handles.append(key("best checkpoint", color=color, marker="x", ls="", mew=1.8))
-    for mode in [m for m in ("overlap", "trivial") if m in set(data["mode"])]:
-        label, ls = TASK_LEVELS[mode]
-        handles.append(key(label, color="gray", ls=ls))
-    return handles + [key(n, color=f"C{4 + i}", ls=TASK_LEVELS["public"][1]) for i, n in enumerate(names)]
+    return (
+        handles
+        + level_keys(data)
+        + [key(n, color=f"C{4 + i}", ls=TASK_LEVELS["public"][1]) for i, n in enumerate(names)]
+    )
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #c009f
 def plot_tasks(
