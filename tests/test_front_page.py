@@ -12,6 +12,7 @@ from conftest import ROOT
 import embryo
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
+from embryo.results.grown.another import beside_another
 from embryo.results.grown.tasks import gained_at, gained_from, task_curves
 from embryo.results.statistics import densest_seeds, over_first
 
@@ -271,24 +272,22 @@ def test_comparing_on_the_front_page_is_that_of_the_rows():
 def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
     "STS-B and masked words of the two trainings whose questions about pairs are exchanged, beside three of each."
     front, text = said_in("index"), said_in("findings/01_learned")
-    exchanged, grown = (embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown-pairs", "grown"))
-    where = "step == 16_000 and mode == 'corrected' and family != 'electra' and l1 == 'english'"
-    score = (
-        "evaluator == 'finetune' and task == 'STS-B' and metric == 'spearman' and group == 'final' and split == 'dev'"
-    )
-    nats = "evaluator == 'pretrain' and split == 'heldout' and metric == 'loss' and group == 'mlm'"
-    found = {
-        k: {q: d.query(where).query(q).groupby("family")["value"] for q in (score, nats)}
-        for k, d in (("exchanged", exchanged), ("grown", grown))
-    }
-    alone = found["exchanged"][score].mean()
-    assert f"as ALBERTs are, has {alone['bert']:.2f}" in front
-    assert f"whether one follows the other {alone['albert']:.2f} (one training each)" in front
-    assert (
-        alone["albert"] > found["grown"][score].max()["albert"] and alone["bert"] < found["grown"][score].min()["bert"]
-    )
-    price = found["exchanged"][nats].mean() - found["grown"][nats].mean()
-    assert f"cost {-price['bert']:.2f} and {price['albert']:.2f} nats more" in text
+    grown, exchanged = (embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown", "grown-pairs"))
+    beside = beside_another(grown, exchanged).set_index(["measure", "family"])
+    assert set(beside["trainings"]) == {3}
+    tuned, nats = beside.loc["STS-B"], beside.loc["masked words (nats)"]
+    assert tuned["outside"].to_dict() == dict(albert="above", bert="below")
+    assert f"as ALBERTs are, has {tuned['other']['bert']:.2f}" in front
+    assert f"whether one follows the other {tuned['other']['albert']:.2f} (one training each)" in front
+    ranges = [f"{tuned['low'][f]:.2f} to {tuned['high'][f]:.2f}" for f in ("bert", "albert")]
+    assert f"would ({', '.join(ranges)})" in text
+    assert nats["outside"].to_dict() == dict(albert="above", bert="")
+    price = nats["other"] - nats["mean"]
+    assert f"cost this ALBERT {price['albert']:.2f} nats more than others of its kind" in text
+    assert f"this BERT, which is spared the question, {-price['bert']:.2f} less" in text
+    right = beside.loc["masked words right"]
+    assert right["outside"].to_dict() == dict(albert="below", bert="above")
+    assert "({})".format(", ".join(f"{x.other:.2f} instead of {x.mean:.2f}" for x in right.itertuples())) in text
 
 
 def test_when_tasks_are_gained_is_that_of_the_rows():
