@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['TEXT', 'OF_SERIES', 'HERE', 'DRAWN_AS', 'SLIDERS', 'named', 'all_figures', 'kinds_of', 'drawn_by', 'table_cells',
-           'with_places', 'whole_table', 'caption_of', 'first_sentence', 'seen_below', 'readings', 'made_in',
-           'evidence', 'linked', 'caption_html', 'split_results', 'markdown_cell', 'drawings', 'with_captions',
-           'with_tables', 'captioned']
+           'with_places', 'whole_table', 'caption_of', 'first_sentence', 'one_line', 'seen_below', 'printed_in',
+           'readings', 'made_in', 'evidence', 'linked', 'caption_html', 'split_results', 'markdown_cell', 'drawings',
+           'with_captions', 'with_tables', 'captioned']
 
 # %% ../../nbs/7_book/03_captions.ipynb #a018cb2e
 import html
@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from textwrap import shorten
 
-from .pages import headings, own_words, plain_text
+from .pages import headings, own_words
 from ..results import curves  # noqa: F401 - whose figures are declared by that, as of all below
 from ..results.acquisition import drawings as of_acquisition  # noqa: F401
 from ..results.claims import ledger  # noqa: F401
@@ -140,27 +140,49 @@ def first_sentence(
     return re.split(r"(?:(?<=[\w)]{2}\.)|(?<= \d\.)|(?<=\d\.\d\.)) (?=[A-Z])|(?<=\.) (?=\[embryo)", caption)[0]
 
 # %% ../../nbs/7_book/03_captions.ipynb #5c30c4a4
-HERE = re.compile(r"\*Here:\*(.+?)(?=\*(?:The paper|Agreement|What cannot be told|Steps|Beware)\b|\Z)", re.S)
+HERE = re.compile(r"\*Here:\*(.+?)(?=\*(?:The paper|Agreement|What cannot be told|Layers|Steps|Beware)\b|\Z)", re.S)
+
+
+def one_line(
+    text: str,  # Markdown, or printed lines
+    most: int = 400,  # Letters
+) -> str:
+    "A text without emphasis, items and lines parted by semicolons, cut at a word."
+    lines = [re.sub(r"^- ", "", line.strip()) for line in re.sub(r"[*\\`]", "", text).splitlines()]
+    return shorten("; ".join(line.rstrip(";") for line in lines if line), most, placeholder=" ...")
 
 
 def seen_below(
-    outputs: list,  # Of the next code cell
-    most: int = 400,  # Letters
+    outputs: list,  # Of a reading
 ) -> str:  # One line; "" where nothing is said
     "What a reading says that is seen here."
     texts = ["".join(o.get("data", {}).get("text/markdown", "")) for o in outputs]
-    said = [plain_text(re.sub(r"^- (.+)$", r"\1;", seen, flags=re.M)) for t in texts for seen in HERE.findall(t)]
-    return shorten(" ".join(said).rstrip(";"), most, placeholder=" ...")
+    return one_line("\n".join(seen for text in texts for seen in HERE.findall(text)))
+
+
+def printed_in(
+    cell: dict,  # A code cell
+) -> str:  # One line
+    "What a cell says of its rows: what its functions `said_...` printed."
+    if "said_" not in "".join(cell["source"]):
+        return ""
+    return one_line("".join("".join(o.get("text", "")) for o in cell["outputs"]))
 
 # %% ../../nbs/7_book/03_captions.ipynb #d1d11e38
 def readings(
     shown: list,  # From `page_cells`
-) -> dict:  # Figure -> what is seen on it; a reading is a cell `page.tell("p1_fig1a")`
-    "What the readings of a page say."
+    drawn: dict,  # From `drawings`
+) -> dict:  # Figure -> what is seen on it
+    "What a page says of its figures: in a cell `page.tell(name)`, or printed where it is drawn or in the next cell."
+    code = [(cell, number) for cell, number in shown if cell["cell_type"] == "code"]
     out = {}
-    for cell, _ in shown:
+    for (cell, number), (after, its) in zip(code, [*code[1:], ({"source": "", "outputs": []}, 0)]):
+        printed = printed_in(cell) or (printed_in(after) if its not in drawn else "")
+        names = [name for _, name in drawn.get(number, [])]
+        # of several figures it is not known which one is meant
+        out |= {name: printed for name in names if printed and len(names) == 1}
         asked = re.search(r"""\.tell\(["'](\w+)["']\)""", "".join(cell["source"]))
-        if asked and cell["cell_type"] == "code":
+        if asked:
             out[asked[1]] = seen_below(cell["outputs"])
     return out
 
@@ -282,7 +304,7 @@ def with_captions(
     folder = root / "figures" / Path(page).parts[1]
     drawn = drawings(shown, folder)
     places = {name for found in drawn.values() for _, name in found}
-    below = readings(shown)
+    seen = readings(shown, drawn)
     out = []
     for cell, number in shown:
         if number not in drawn:
@@ -290,7 +312,6 @@ def with_captions(
             continue
         out.append(markdown_cell(f'<span class="cell-number" id="cell-{number}">cell {number}</span>', f"n{number}"))
         links = lambda name: linked(evidence(name, number, page, root, modules, steps), page)
-        seen = next((below[name] for _, name in drawn[number] if name in below), "")
         out += captioned(with_tables(cell, drawn[number], folder, places), drawn[number], links, folder, seen)
     return out
 
@@ -315,7 +336,7 @@ def captioned(
     found: list,  # Of (kind, name): what it shows
     links,  # Name -> HTML
     folder: Path,  # figures/<profile>
-    seen: str = "",  # From `seen_below`
+    seen: dict = {},  # From `readings`
 ) -> list:  # Of cells
     "A cell, or its parts, with captions below."
     parts = split_results(cell, found[0][0], len(found))
@@ -323,7 +344,7 @@ def captioned(
     for k, part in enumerate(parts):
         mine = found[k : k + 1] if len(parts) == len(found) else found
         texts = [(name, caption_of(name, kind, folder)) for kind, name in mine]
-        alt = " ".join([*(first_sentence(text) for _, text in texts), seen]).strip()
+        alt = " ".join(f"{first_sentence(text)} {seen.get(name, '')}".strip() for name, text in texts)
         said = "\n".join(caption_html(name, text, links(name)) for name, text in texts)
         out.append(dict(part, metadata=dict(part["metadata"], mystnb={"image": {"alt": alt}})))
         out.append(markdown_cell(said, f"{part['id']}-said"))
