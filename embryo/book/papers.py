@@ -292,9 +292,10 @@ def section_row(
 ABSTRACT = {  # what an abstract says, in our words -> the claims that it is made of
     "p1": {
         "Words of different parts of speech are learned at different speeds": (1, 2, 3, 4, 5, 6),
-        "What a model knows of language does not get better all the time": (7, 8, 9, 10, 11),
+        "What a model knows of language does not get better all the time": (9, 10),
         "What it knows of the world does not, either": (15,),
-        "Nor do its scores on tasks": (12, 13, 14),
+        "Its scores on tasks level off early, if not all of them": (12, 13, 14),
+        "Beyond the abstract: when probes and attention find what": (7, 8, 11),
     },
     "p2": {
         "Pretraining on data without structure beats none": (16,),
@@ -365,10 +366,14 @@ def beside_runs(
     each = {n: [of.get(n, "–") for of in verdicts.values()] for n in numbers}
     told = {n: {v.partition(" (")[0] for v in of} - {"–", VERDICTS[3]} for n, of in each.items()}
     other = sum(len(of) > 1 for of in told.values())
+    twice = sum(len([v for v in of if v.partition(" (")[0] not in ("–", VERDICTS[3])]) > 1 for of in each.values())
+    tested = f"Of {counted(twice, 'claim')} that more than one run could test, verdicts differ in {other}."
+    if not twice:
+        tested = "No claim could be tested by more than one of them."
     lines = [{"claim": f"{n}. {CLAIMS[n].short}"} | dict(zip(found, each[n])) for n in numbers]
     said = (
-        f"**In {len(found)} runs**, which differ in size, data and seeds, so that none repeats another. Among runs that"
-        f" could test a claim, verdicts differ in {counted(other, 'case')}. What follows is of {next(iter(found))}."
+        f"**In {len(found)} runs**, which differ in size, data and seeds, so that none repeats another. {tested}"
+        f" What follows is of {next(iter(found))}."
     )
     return f"{said}\n\n{pd.DataFrame(lines).to_markdown(index=False)}"
 

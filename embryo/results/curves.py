@@ -107,11 +107,11 @@ def steps_axis(
     steps: pd.Series,  # Of all points, 0 and up
     most: int = 8,  # Ticks, if powers of ten are not more
 ):
-    "Pretraining steps on a logarithmic x axis, linear from 0 to the first checkpoint (or a 200th of the last)."
+    "Pretraining steps on a logarithmic x axis, linear in its first hundredth: figures of a run are alike."
     from matplotlib.ticker import EngFormatter, NullLocator
 
     last = steps.max()
-    first = max(steps[steps > 0].min(), last / 200) if last > 0 else 1
+    first = max(1, last / 100)
     ax.set_xscale("symlog", linthresh=first, linscale=0.4)
     for leading in ((1, 2, 5), (1, 3), (1,)):
         ticks = [k * 10**n for n in range(9) for k in leading if first <= k * 10**n <= last]
@@ -120,7 +120,7 @@ def steps_axis(
     ax.set_xticks([0, *ticks])
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set(xlim=(0, max(1, last) * 1.04), xlabel="pretraining step (updates)")
+    ax.set(xlim=(0, max(1, last) * 1.04), xlabel="pretraining step (updates, log)")
 
 # %% ../../nbs/5_results/02_curves.ipynb #c007x
 def plot_curves(

@@ -107,7 +107,7 @@ def plot_words(
         label = f"{word} ({10 ** own['age']:,.0f})"
         ax.plot(10**steps, sigmoid(steps, *own[SHAPE].astype(float)), color=color, lw=1.2, label=label)
         ax.plot(10 ** own["age"], own["cutoff"], "x", color="black", ms=6, zorder=3)
-    ax.set(xlabel="pretraining step (updates)", ylabel="surprisal (nats)", ylim=(0, None))
+    ax.set(ylabel="surprisal (nats)", ylim=(0, None))
     steps_axis(ax, data["step"])
     beside(ax, title="word (its age in steps)")
     return fig

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TOGETHER', 'SEMANTIC', 'SYNTACTIC', 'LEFT', 'TENTH', 'PEAK', 'ABOUT', 'FLAT_TOP', 'LAYERED', 'value_at',
-           'probe_curves', 'way_left', 'together', 'level_off', 'peak_and_decay', 'roles_decay', 'in_window',
+           'probe_curves', 'between', 'way_left', 'together', 'level_off', 'peak_and_decay', 'roles_decay', 'in_window',
            'near_output', 'upper_layers', 'diagonal']
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #dd0b676e
@@ -51,6 +51,18 @@ def probe_curves(
     curves, seeds = replicated(dict(albert=p), list(by), rng)
     return curves["albert"], seeds
 
+# %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #152f640c
+def between(
+    steps,  # Of checkpoints, ascending
+    share: float,  # Of pretraining, 0 to 1
+) -> str:  # " (between steps 1,000 and 2,000)"; "" where a checkpoint is there
+    "Which checkpoints a value stands between that was not measured."
+    at = share * steps[-1]
+    before, after = [s for s in steps if s <= at], [s for s in steps if s >= at]
+    if not before or before[-1] == at:
+        return ""
+    return f" (between steps {before[-1]:,.0f} and {after[0]:,.0f})"
+
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #e6b3d65c
 TOGETHER = 0.5  # doublings
 SEMANTIC, SYNTACTIC = ("srl", "coref"), ("pos", "const")
@@ -66,7 +78,7 @@ def way_left(
     seeds: int,
 ) -> Part:
     "How much of a curve's way is left after a tenth of pretraining."
-    what = f"way left to {name}"
+    what = f"way left to {name}{between(curve.columns, TENTH)}"
     if reason := undated(curve, "rise"):
         return Part(what, reason=reason)
     then = value_at(curve, TENTH)

@@ -45,6 +45,7 @@ class Part:
     p_against: float = 1.0  # One-sided p-value of "it is"
     seeds: int = 0
     reason: str = NOT_ASKED  # Why there is no effect, where there is none
+    printed: float = np.nan  # The effect that the paper prints; NaN = none
     least: float = -np.inf  # The effect can be from here ...
     most: float = np.inf  # ... to here
     can_support: bool = False  # Would some such effect be seen in the range ...

@@ -97,11 +97,12 @@ def plot_grammar(
         ax.set_title(f"{suite}: {name}" if several else name.replace("_", " "), fontsize=9)
     for ax in axes.flat[len(shown) :]:
         ax.axis("off")
-    steps_axis(axes[0, 0], data["step"].astype(float))
+    steps_axis(axes[0, 0], data["step"].astype(float), most=6)
+    axes[0, 0].set_xlabel("")
     axes[0, 0].set_ylim(0, 1.02)
     for ax in axes[:, 0]:
         ax.set_ylabel(label)
-    fig.supxlabel("pretraining step (updates)", fontsize=9)
+    fig.supxlabel("pretraining step (updates, log)", fontsize=9)
     entries = [key(series_name(*k), color=colour) for k, colour in colours.items()]
     entries += [key(variant, color="black", **LINES[variant]) for variant in LINES if variant in set(data["variant"])]
     beside(axes[0, -1], [*entries, key("chance", color="gray", ls=":")])

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCORES', 'COST_COLUMNS', 'LEVEL', 'NOTHING', 'BLIND', 'score_rows', 'at_layer', 'cost_data', 'draw_cost',
-           'cost_legend', 'compression_axis', 'plot_cost', 'cost_absent', 'table_cost']
+           'cost_legend', 'compression_axis', 'plot_cost', 'cost_absent', 'said_cost', 'table_cost']
 
 # %% ../../../nbs/5_results/10_grown/02_probe_cost.ipynb #bea570c5
 import numpy as np
@@ -160,7 +160,7 @@ def plot_cost(
     if "compression" in scores:
         compression_axis(axes[-1, 0])
     fig.suptitle(f"{family_name(data)}, layer {data['layer'].max()} of {data['depth'].max()}", fontsize=10)
-    fig.supxlabel("pretraining step (updates)", fontsize=9)
+    fig.supxlabel("pretraining step (updates, log)", fontsize=9)
     beside(axes[0, -1], cost_legend(data))
     return fig
 
@@ -174,17 +174,25 @@ def cost_absent(
     return [w for w in wanted if w not in have]
 
 
+def said_cost(
+    data: pd.DataFrame,  # From `cost_data`
+) -> str:
+    "What the figure shows, and of whom."
+    whose = f" of {family_name(data)}" if len(data) else ""
+    return (
+        f"Probes{whose} beside an account of their cost. Above: accuracy on the test set. Middle: selectivity, the"
+        " paired difference from a control task whose labels are random for each word (Hewitt and Liang 2019). Below:"
+        " compression of the training labels, uniform code over description length, by the online code (Voita and"
+        " Titov 2020) with a shortened training for each portion."
+    )
+
+
 figure(
     "x_probe_cost",
     cost_data,
     plot=plot_cost,
     title="Structure - what probes cost",
-    text=(
-        "Probes beside an account of their cost. Above: accuracy on the test set. Middle: selectivity, the paired"
-        " difference from a control task whose labels are random for each word (Hewitt and Liang 2019). Below:"
-        " compression of the training labels, uniform code over description length, by the online code (Voita and"
-        " Titov 2020) with a shortened training for each portion."
-    ),
+    text=said_cost,
     wanted=(*PROBES, *SCORES),
     names=PROBES,
     absent=cost_absent,

@@ -40,7 +40,7 @@ def draw_curves(
     ax,  # matplotlib axes
     d: pd.DataFrame,  # From `task_curves`, one task
 ):
-    "The curves of one task, a colour a family, and its levels; the panel is as high as these, not as their bands."
+    "The curves of one task, a colour a family, and its levels."
     for family, line in points(d).groupby("family", sort=False):
         line = line.sort_values("step")
         color = FAMILY_HUES[family]
@@ -49,7 +49,7 @@ def draw_curves(
             line["step"].astype(float), 100 * line["low"], 100 * line["high"], color=color, alpha=0.15, lw=0
         )
     draw_task_levels(ax, d[d["step"].isna()], [])
-    fit_height(ax, d["value"])
+    fit_height(ax, d)
     ax.set(title=d["task"].iloc[0], ylabel=f"{SAID[points(d)['metric'].iloc[0]]} x 100")
 
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #d23baabc
@@ -81,8 +81,8 @@ figure(
     task_curves,
     plot=plot_curves,
     title="Tasks - at every checkpoint that was fine-tuned",
-    text="Development scores of checkpoints, each fine-tuned by itself. A panel is as high as its lines: the 95% band"
-    " of two seeds may leave it, and that of one seed is of examples only, so that the narrowest band need not be the"
+    text="Development scores of checkpoints, each fine-tuned by itself. The 95% band of two seeds may leave its"
+    " panel, and that of one seed is of examples only, so that the narrowest band need not be the"
     " surest.",
     notes=(bands_note,),
     behind=whose_data,

@@ -317,7 +317,7 @@ def plot_seed_divergence(
         ax.plot(d["step"], d["value"], ".-", color=color, lw=2 if group == "all" else 1.2, label=group)
         ax.fill_between(d["step"].astype(float), d["low"], d["high"], color=color, alpha=0.1, lw=0)
     steps_axis(ax, data["step"])
-    ax.set(xlabel="pretraining step (updates)", ylabel="divergence (nats)", ylim=(0, None))
+    ax.set(ylabel="divergence (nats)", ylim=(0, None))
     beside(ax)
     return fig
 
@@ -376,7 +376,7 @@ def plot_layer_likeness(
         for layer, color in zip(layers, sns.color_palette("viridis", len(layers))):
             d = data[(data["kind"] == kind) & (data["layer"] == layer)].sort_values("step")
             ax.plot(d["step"], d["value"], ".-", color=color, label=f"layer {layer}")
-        ax.set(xlabel="pretraining step (updates)", title=title, ylim=(0, 1.02))
+        ax.set(title=title, ylim=(0, 1.02))
         steps_axis(ax, data["step"])
     control = data[data["kind"] == "control"].groupby("step")["value"].max()
     axes[0, -1].plot(control.index, control, color="gray", ls=":", label="shuffled" if len(control) else None)

@@ -108,9 +108,9 @@ def plot_learned(
     title="Identity or structure?",
     text="Scores of fine-tuned models, on tasks as they are written, over how much of its L1 each had learned: colour,"
     " what a partner is (red: the same id; orange: the same in half; blue: another id; gray: no partners); shape, how"
-    " it is found (a tree, a fixed distance, a search); hollow: a language of few ids (nesting-50). Left of the line:"
-    " no share, as nothing is to be learned or no floor is known (English). Dashed: no pretraining; dash-dotted: word"
-    " overlap.",
+    " it is found (a tree, a fixed distance, a search); hollow: a language of few ids (nesting-50, -500, -5000). Left"
+    " of the line: no share, as nothing is to be learned or no floor is known (English). Dashed: no pretraining;"
+    " dash-dotted: word overlap.",
 )
 def identity(rows):
     "Scores beside what was learned."

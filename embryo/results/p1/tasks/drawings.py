@@ -157,12 +157,14 @@ def draw_task(
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #81f5bc59
 def fit_height(
     ax,  # matplotlib axes
-    values: pd.Series,  # Scores and levels of one task
+    d: pd.DataFrame,  # Scores and levels of one task, with low and high
 ):
-    "A panel as high as its lines and levels, whose bands may leave it."
-    low, high = 100 * values.min(), 100 * values.max()
-    margin = max(1, 0.12 * (high - low))
-    ax.set_ylim(low - margin, high + margin)
+    "A panel that is at most three times as high as its lines and levels, however wide its bands are."
+    low, high = 100 * d["value"].min(), 100 * d["value"].max()
+    room = max(2, high - low)
+    bottom = max(low - room, min(low, 100 * d["low"].min()))
+    top = min(high + room, max(high, 100 * d["high"].max()))
+    ax.set_ylim(bottom - 0.05 * (top - bottom), top + 0.05 * (top - bottom))
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #3e6629a3
 def level_keys(
@@ -212,7 +214,7 @@ def plot_tasks(
             draw_task(ax, d, color, mode == "published")
         own = data[data["task"] == task]
         draw_task_levels(ax, own[own["step"].isna()], names)
-        fit_height(ax, own["value"])
+        fit_height(ax, own)
         steps_axis(ax, data["step"], most=6)
         scored = points(own)
         ax.set(title=f"{task} (n = {scored['n'].max():,.0f})", ylabel=f"{SAID[scored['metric'].iloc[0]]} x 100")
@@ -239,7 +241,7 @@ def task_bands(
     said = bands_note(task_points(data))
     if (points(data)["task"] == "average").all():
         return said
-    return f"{said} A panel is as high as its lines and levels, and bands may leave it."
+    return f"{said} A panel is at most three times as high as its lines and levels; wider bands leave it."
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #e051
 def mean_note(
@@ -262,8 +264,8 @@ def best_note(
         said.append("The marked best checkpoint is the best of many on the same data, and by that too good.")
     if not marked.all():
         said.append(
-            "No best checkpoint is marked on a line that is nowhere above its first point, or whose best interval"
-            " is not above the best predictor without a model, word overlap included."
+            "No best checkpoint is marked on a line that is nowhere surely above its first point, or whose best"
+            " interval is not above the best predictor without a model, word overlap included."
         )
     return " ".join(said)
 

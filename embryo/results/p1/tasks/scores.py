@@ -149,10 +149,11 @@ def best_of(
 ) -> tuple:  # (label of the line with the highest value, whether it is worth a mark)
     "The best checkpoint of a curve."
     top = g.loc[g["value"].idxmax()]
-    first = g.loc[g["step"].idxmin(), "value"]
+    first = g.loc[g["step"].idxmin()]
     trivial, error = mean_level(level, top["of"].split(", ") if top["task"] == "average" else [top["task"]])
     half = np.hypot((top["high"] - top["low"]) / 2, norm.ppf(0.975) * error)
-    return top.name, bool(top["value"] > 1e-6 + first and not top["value"] - half <= trivial)
+    gained = top["value"] - first["value"] > np.hypot(top["high"] - top["low"], first["high"] - first["low"]) / 2 + 1e-6
+    return top.name, bool(gained and not top["value"] - half <= trivial)
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #e023
 def score_points(
@@ -221,7 +222,7 @@ def glue_data(
     l1: str = "english",  # Trained on what
     tasks=P2_TASKS,  # Which tasks; with `GLUE` also SQuAD2.0
     public: pd.DataFrame = None,  # From `read_public`
-    # One line a point, `GLUE_COLUMNS`; best: above the first checkpoint and, with its interval, above all trivial
+    # One line a point, `GLUE_COLUMNS`; best: with their intervals above the first checkpoint, and above all trivial
     # predictors. Modes trivial (the best that reads nothing), overlap (of shared words; for the average the best of
     # both for each task) and public are level lines, without a step
 ) -> pd.DataFrame:
