@@ -568,7 +568,8 @@ def test_the_ledger_is_computed(tmp_path):
     assert verdicts[1] == verdicts[15] == "supported (this model)" and verdicts[7] == "cannot be tested here"
     assert set(d["verdict"]) <= set(VERDICTS)
     short = short_claims(d)
-    assert list(short) == ["claim", "verdict", "what limits it", "figure"]
+    assert list(short) == ["claim", "verdict", "effect that decides [95%]", "seeds", "what limits it", "figure"]
+    assert short["effect that decides [95%]"][0].endswith("doublings of the step")
     assert short["claim"][0] == "1. function before content words"
     assert said_claims(d).startswith("Of 15 claims: ") and "supported" in said_claims(d)
 

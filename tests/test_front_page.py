@@ -227,7 +227,7 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
     alone = albert.query("evaluator == 'probe' and task == 'pos' and layer == 0 and metric == 'micro_f1'")
     alone = alone.query("group == 'probe' and step == 16_000 and mode == 'corrected'")["value"].mean()
     assert f"embeddings alone, which sees no neighbour, has {alone:.2f} at the end" in text
-    left = held.loc["way left to the last POS score"]
+    left = held.loc["way left to the last POS score (between steps 1,000 and 2,000)"]
     assert left["verdict"] == "contradicted" and 0.2 < left["effect"] < 0.3  # a quarter of the way
 
 
@@ -278,7 +278,7 @@ def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
     tuned, nats = beside.loc["STS-B"], beside.loc["masked words (nats)"]
     assert tuned["outside"].to_dict() == dict(albert="above", bert="below")
     assert f"as ALBERTs are, has {tuned['other']['bert']:.2f}" in front
-    assert f"whether one follows the other {tuned['other']['albert']:.2f} (one training each)" in front
+    assert f"whether one follows the other {tuned['other']['albert']:.2f} (one training each;" in front
     ranges = [f"{tuned['low'][f]:.2f} to {tuned['high'][f]:.2f}" for f in ("bert", "albert")]
     assert f"would ({', '.join(ranges)})" in text
     assert nats["outside"].to_dict() == dict(albert="above", bert="")
