@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['DIRECTIVE', 'LISTED', 'MARKUP', 'directives', 'page_tags', 'contents_of', 'plain_text', 'headings', 'alternative',
-           'page_cell', 'own_words', 'described', 'quiet', 'joined', 'page_cells', 'title_of']
+           'lighter', 'page_cell', 'own_words', 'described', 'quiet', 'joined', 'page_cells', 'title_of']
 
 # %% ../../nbs/7_book/00_pages.ipynb #9972a317
+import base64
 import copy
 import re
 
 from ..ground.errors import EmbryoError
+from ..results.figures import fewer_colours
 
 # %% ../../nbs/7_book/00_pages.ipynb #880323c1
 DIRECTIVE = re.compile(r"^#\| *(\w+).*\n?", re.M)
@@ -73,6 +75,17 @@ def alternative(
     sentences = [s for s in re.split(r"(?<=[.:!?]) ", text) if s]
     return f"Drawing in the section {heading!r}. {sentences[-1] if sentences else ''}".strip()
 
+# %% ../../nbs/7_book/00_pages.ipynb #dd941a10
+def lighter(
+    output: dict,  # One result of a cell
+) -> dict:  # The same; a picture with at most 256 colours
+    "A result as a page over a network should have it."
+    png = output.get("data", {}).get("image/png")
+    if not png:
+        return output
+    few = base64.b64encode(fewer_colours(base64.b64decode("".join(png)))).decode()
+    return dict(output, data=dict(output["data"], **{"image/png": min(few, "".join(png), key=len)}))
+
 # %% ../../nbs/7_book/00_pages.ipynb #d5cf5bfe
 def page_cell(
     cell: dict,  # A code cell, as in the file
@@ -85,7 +98,8 @@ def page_cell(
     if not source.strip() and not cell["outputs"]:
         return None
     metadata = dict(tags=page_tags(marks, folded), mystnb={"image": {"alt": alternative(heading, prose)}})
-    return dict(copy.deepcopy(cell), source=source.strip("\n"), metadata=metadata)
+    outputs = [lighter(o) for o in copy.deepcopy(cell["outputs"])]
+    return dict(cell, outputs=outputs, source=source.strip("\n"), metadata=metadata)
 
 # %% ../../nbs/7_book/00_pages.ipynb #59b8ce19
 def own_words(

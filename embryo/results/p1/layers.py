@@ -232,7 +232,7 @@ def spelled_note(
 def untrained_note(
     data: pd.DataFrame,  # The numbers of a figure of probes: task, step
 ) -> str:
-    "What the level lines are, or that there are none."
+    "What the level lines are."
     if (data.loc[data["task"].isin(PROBES), "step"] == 0).any():
         return "Thin level lines, dash-dotted: the same probe on the untrained model (step 0)."
     return "The untrained model was not probed."
@@ -363,9 +363,9 @@ def draw_grid(
 
     short = EngFormatter(sep="")
     grid = d.pivot(index="layer", columns="step", values="value").sort_index(ascending=False)
-    lowest, highest = float(d["value"].min()), float(d["value"].max())
-    shade = dict(cmap="viridis", vmin=lowest, vmax=max(highest, lowest + LEAST_SHADE))
-    image = ax.imshow(grid.to_numpy(float), aspect="auto", interpolation="nearest", **shade)
+    cells = grid.to_numpy(float)
+    top = max(np.nanmax(cells), np.nanmin(cells) + LEAST_SHADE)
+    image = ax.imshow(cells, aspect="auto", cmap="viridis", vmax=top, interpolation="nearest")
     ax.grid(False)
     every = np.unique(np.linspace(0, grid.shape[1] - 1, min(6, grid.shape[1])).round().astype(int))
     ax.set(
