@@ -12,7 +12,7 @@ from conftest import ROOT
 import embryo
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
-from embryo.results.grown.another import beside_another
+from embryo.results.grown.another import beside_another, last_scores
 from embryo.results.grown.tasks import gained_at, gained_from, task_curves
 from embryo.results.statistics import densest_seeds, over_first
 
@@ -288,6 +288,30 @@ def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
     right = beside.loc["masked words right"]
     assert right["outside"].to_dict() == dict(albert="below", bert="above")
     assert "({})".format(", ".join(f"{x.other:.2f} instead of {x.mean:.2f}" for x in right.itertuples())) in text
+
+
+def test_what_longer_trainings_add_is_that_of_the_rows():
+    "One ALBERT and one BERT of 42,000 updates beside three each of 16,000."
+    front, text = said_in("index"), said_in("findings/01_learned")
+    grown, longer = (embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown", "grown-long"))
+    beside = beside_another(grown, longer).set_index(["measure", "family"])
+    nats = beside.loc["masked words (nats)"]
+    assert set(nats["outside"]) == {"below"}
+    less = nats["mean"] - nats["other"]
+    assert f"cost {less['albert']:.2f} nats less in this ALBERT and {less['bert']:.2f} less in this BERT" in text
+    facts = beside.loc["facts, common objects"]
+    assert set(facts["outside"]) == {""}
+    assert "among common objects {albert:.2f} and {bert:.2f} are right".format(**facts["other"]) in text
+    tuned, pairs = beside.loc["STS-B"]["other"], beside.loc["QNLI"]["other"]
+    assert f"the BERT comes to {tuned['bert']:.2f}, the ALBERT to {tuned['albert']:.2f}" in front
+    assert f"STS-B {tuned['bert']:.2f}, which is no longer below" in text and f"QNLI {pairs['bert']:.2f}" in text
+    before = longer[longer["step"].isna() | (longer["step"] <= 33_000)]
+    loss = last_scores(before).query("measure == 'masked words (nats)'").set_index("family")["value"]
+    end = nats["other"]
+    assert (
+        f"this ALBERT has {loss['albert']:.2f} nats on held-out windows of 64, at the end {end['albert']:.2f}" in text
+    )
+    assert f"BERT has {loss['bert']:.2f} and {end['bert']:.2f}" in text
 
 
 def test_when_tasks_are_gained_is_that_of_the_rows():
