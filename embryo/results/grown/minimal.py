@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..curves import steps_axis
 from ..figures import figure
-from ..p1.losses import FAMILY, bands_note, beside, chosen, key, panels
+from ..p1.losses import FAMILY, bands_note, beside, chosen, key, wrapped
 from ..statistics import over_first, over_seeds
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #3b10f1f5
@@ -84,19 +84,13 @@ def plot_grammar(
     if data.empty or data["step"].max() <= 0:
         return None
     shown = panels_of(data)
-    columns = min(4, len(shown))
-    lines = -(-len(shown) // columns)
-    fig, axes = panels(
-        lines, columns, 2.7 * columns + 1.5, 2.1 * lines + 0.6, sharex=True, sharey=True, layout="constrained"
-    )
+    fig, axes = wrapped(len(shown), 2.7, 2.1, columns=4, room=(1.5, 0.6), sharex=True, sharey=True)
     known = sorted(set(data[["family", "l1"]].itertuples(index=False, name=None)))
     colours = {k: f"C{i}" for i, k in enumerate(known)}
     several = data["suite"].nunique() > 1
     for ax, (suite, name) in zip(axes.flat, shown):
         draw_phenomenon(ax, data[(data["suite"] == suite) & (data["phenomenon"] == name)], colours)
         ax.set_title(f"{suite}: {name}" if several else name.replace("_", " "), fontsize=9)
-    for ax in axes.flat[len(shown) :]:
-        ax.axis("off")
     steps_axis(axes[0, 0], data["step"].astype(float), most=6)
     axes[0, 0].set_xlabel("")
     axes[0, 0].set_ylim(0, 1.02)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..curves import steps_axis
 from ..figures import counted, figure, points
-from ..p1.losses import FAMILY, FAMILY_HUES, GLUE, SAID, bands_note, beside, key, panels
+from ..p1.losses import FAMILY, FAMILY_HUES, GLUE, SAID, bands_note, beside, key, wrapped
 from ..p1.tasks.drawings import draw_task_levels, fit_height, level_keys, whose_data
 from ..p1.tasks.scores import GLUE_COLUMNS, glue_data
 
@@ -60,13 +60,10 @@ def plot_curves(
     if data.empty:
         return None
     tasks = [t for t in GLUE if t in set(data["task"])]
-    cols = min(3, len(tasks))
-    fig, axes = panels(-(-len(tasks) // cols), cols, 3.1 * cols + 2, 2.5 * -(-len(tasks) // cols))
+    fig, axes = wrapped(len(tasks), 3.1, 2.5, room=(2, 0), layout=None)
     for ax, task in zip(axes.flat, tasks):
         draw_curves(ax, data[data["task"] == task])
         steps_axis(ax, data["step"], most=6)
-    for ax in axes.flat[len(tasks) :]:
-        ax.set_axis_off()
     seeds = points(data).groupby("family")["seeds"].max()
     name = lambda f: f"{FAMILY[f]} ({counted(int(seeds[f]), 'seed')})"
     handles = [key(name(f), color=FAMILY_HUES[f], marker=".") for f in FAMILY if f in seeds]

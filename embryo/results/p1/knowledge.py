@@ -22,7 +22,7 @@ from ...ground.errors import EmbryoError
 from ...ground.printed import P1_RELATIONS, P1_TABLE8, RELATIONS
 from ..curves import need, steps_axis
 from ..figures import figure
-from .losses import beside, key, panels
+from .losses import beside, key, panels, wrapped
 from ..statistics import over_seeds, shared_steps
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c008
@@ -98,18 +98,14 @@ def plot_knowledge(
 ):  # matplotlib figure, a panel a relation
     "Accuracy of each relation over steps."
     order = [g for g in order if g in set(data["group"])]
-    cols = min(5 if len(order) > 8 else 4, len(order))
-    down = -(-len(order) // cols)
-    fig, axes = panels(down, cols, 2.3 * cols + 2, 1.75 * down + 0.6, sharex=True, layout="constrained")
+    fig, axes = wrapped(len(order), 2.3, 1.75, 5 if len(order) > 8 else 4, room=(2, 0.6), sharex=True)
     for ax, group in zip(axes.flat, order):
         d = data[data["group"] == group]
         draw_relation(ax, d)
         steps_axis(ax, data["step"], most=5)
+        ax.set(xlabel="")
         ax.set_title(f"{relation_label(group)} ({d['n'].max():,.0f})", fontsize=8)
         ax.tick_params(labelsize=7.5)
-        ax.set_xlabel("")
-    for ax in axes.flat[len(order) :]:
-        ax.set_axis_off()
     handles = [key(label, **LOOKS[task]) for task, label in SHOWN.items()]
     if data["seed"].notna().any():
         handles.append(key("each training (corrected)", lw=0.7, alpha=0.6, **LOOKS["common"]))

@@ -29,6 +29,7 @@ from embryo.results.p1.losses import (
     family_name,
     key,
     panels,
+    wrapped,
 )
 from .scores import average_data, glue_data
 
@@ -206,9 +207,7 @@ def plot_tasks(
     tasks = list(dict.fromkeys(task for task, _, _ in lines))
     names = list(data.loc[data["mode"] == "public", "of"].unique())
     color = FAMILY_HUES.get(points(data)["family"].iloc[0], "C4")
-    cols = min(3, len(tasks))
-    down = -(-len(tasks) // cols)
-    fig, axes = panels(down, cols, 3 * cols + 2.2, 2.3 * down + 0.3)
+    fig, axes = wrapped(len(tasks), 3, 2.3, room=(2.2, 0.3), layout=None)
     for ax, task in zip(axes.flat, tasks):
         for _, mode, d in [line for line in lines if line[0] == task]:
             draw_task(ax, d, color, mode == "published")
@@ -218,8 +217,6 @@ def plot_tasks(
         steps_axis(ax, data["step"], most=6)
         scored = points(own)
         ax.set(title=f"{task} (n = {scored['n'].max():,.0f})", ylabel=f"{SAID[scored['metric'].iloc[0]]} x 100")
-    for ax in axes.flat[len(tasks) :]:
-        ax.set_axis_off()
     beside(axes[0, -1], task_legend(data, color, names), title=family_name(points(data)))
     fig.tight_layout()
     return fig
