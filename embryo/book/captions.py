@@ -140,9 +140,6 @@ def first_sentence(
     return re.split(r"(?:(?<=[\w)]{2}\.)|(?<= \d\.)|(?<=\d\.\d\.)) (?=[A-Z])|(?<=\.) (?=\[embryo)", caption)[0]
 
 # %% ../../nbs/7_book/03_captions.ipynb #5c30c4a4
-HERE = re.compile(r"\*Here:\*(.+?)(?=\*(?:The paper|Agreement|What cannot be told|Layers|Steps|Beware)\b|\Z)", re.S)
-
-
 def one_line(
     text: str,  # Markdown, or printed lines
     most: int = 400,  # Letters
@@ -150,6 +147,9 @@ def one_line(
     "A text without emphasis, items and lines parted by semicolons, cut at a word."
     lines = [re.sub(r"^- ", "", line.strip()) for line in re.sub(r"[*\\`]", "", text).splitlines()]
     return shorten("; ".join(line.rstrip(";") for line in lines if line), most, placeholder=" ...")
+
+# %% ../../nbs/7_book/03_captions.ipynb #378b6e63
+HERE = re.compile(r"\*Here:\*(.+?)(?=\*(?:The paper|Agreement|What cannot be told|Layers|Steps|Beware)\b|\Z)", re.S)
 
 
 def seen_below(
@@ -159,7 +159,7 @@ def seen_below(
     texts = ["".join(o.get("data", {}).get("text/markdown", "")) for o in outputs]
     return one_line("\n".join(seen for text in texts for seen in HERE.findall(text)))
 
-
+# %% ../../nbs/7_book/03_captions.ipynb #82cd2c99
 def printed_in(
     cell: dict,  # A code cell
 ) -> str:  # One line
@@ -336,7 +336,7 @@ def captioned(
     found: list,  # Of (kind, name): what it shows
     links,  # Name -> HTML
     folder: Path,  # figures/<profile>
-    seen: dict = {},  # From `readings`
+    seen: dict,  # From `readings`
 ) -> list:  # Of cells
     "A cell, or its parts, with captions below."
     parts = split_results(cell, found[0][0], len(found))

@@ -364,9 +364,10 @@ def beside_runs(
     verdicts = {p: {n: verdict_of(g) for n, g in d.groupby("number")} for p, d in found.items()}
     numbers = sorted(set().union(*verdicts.values()))
     each = {n: [of.get(n, "–") for of in verdicts.values()] for n in numbers}
-    told = {n: {v.partition(" (")[0] for v in of} - {"–", VERDICTS[3]} for n, of in each.items()}
-    other = sum(len(of) > 1 for of in told.values())
-    twice = sum(len([v for v in of if v.partition(" (")[0] not in ("–", VERDICTS[3])]) > 1 for of in each.values())
+    plain = [[v.partition(" (")[0] for v in of] for of in each.values()]
+    told = [[v for v in of if v not in ("–", VERDICTS[3])] for of in plain]
+    other = sum(len(set(of)) > 1 for of in told)
+    twice = sum(len(of) > 1 for of in told)
     tested = f"Of {counted(twice, 'claim')} that more than one run could test, verdicts differ in {other}."
     if not twice:
         tested = "No claim could be tested by more than one of them."
