@@ -77,7 +77,7 @@ def said_steps(
         " and sees nothing before the first of them."
     )
 
-
+# %% ../../nbs/5_results/15_page.ipynb #38123e8d
 def said_first_dates(
     rows: pd.DataFrame,  # From `shared_steps`
     families: tuple,  # Two, whose dates stand beside each other
@@ -110,7 +110,7 @@ def said_first_layers(
     layers, _ = paper_places(depth, 1)
     return f"*Layers:* {', '.join(map(str, layers))} of {depth} stand for the paper's 1, 2, 8 of 12."
 
-
+# %% ../../nbs/5_results/15_page.ipynb #615acaa6
 def said_upper_layers(
     depth: int,  # Layers of the model
 ) -> str:  # Markdown, a sentence
@@ -118,7 +118,7 @@ def said_upper_layers(
     upper = [str(k) for k in range(1, depth + 1) if near_output(k, depth)]
     return f"*Layers:* near the output are {', '.join(upper)} of {depth}, held against those below, without embeddings."
 
-
+# %% ../../nbs/5_results/15_page.ipynb #89dc52e0
 # figure -> what its rows are of, and the sentence
 LAYERS_OF = {"p1_fig4_near": ("attention", said_first_layers), "p1_fig3": ("probe", said_upper_layers)}
 

@@ -165,7 +165,7 @@ def said_size(
     "How far beyond the edge of what is asked an effect would have been seen."
     return f"{x.detectable:.2g} {x.unit}"
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #b98539d8
 def said_sizes(
     main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
 ) -> str:  # "0.08 to 0.57 accuracy"
@@ -176,7 +176,7 @@ def said_sizes(
         said.append(f"{least} {unit}" if least == most else f"{least} to {most} {unit}")
     return ", ".join(said)
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #cc9b4d0f
 def said_power(
     main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
 ) -> str:
@@ -242,7 +242,7 @@ def said_alone(
     found = re.search(r"(\w+) if it were the only claim", x.note or "")
     return found[1] if found else ""
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #328f48a9
 def reserved(
     main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
 ) -> str:  # " (amino-acid stuck)", or ""
@@ -252,7 +252,7 @@ def reserved(
     ]
     return f" ({'; '.join(dict.fromkeys(found))})" if found else ""
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #9cae8a3e
 def said_printed(
     main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
 ) -> str:  # "the printed +0.04 could not be seen"; "" where nothing is printed, or all of it could
@@ -262,7 +262,7 @@ def said_printed(
     printed = dict.fromkeys(f"{x:+.2f}" for x in hidden["printed"])
     return f"too weak for the printed {', '.join(printed)}" if printed else ""
 
-
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #44b140e8
 def said_beside(
     g: pd.DataFrame,  # From `ledger_data`, one claim in both modes
 ) -> str:

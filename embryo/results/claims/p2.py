@@ -78,7 +78,7 @@ def hardly_learned(
         return ""
     share = learned(rows).groupby("l1")["share"].mean().reindex(l1s).dropna()
     some = [f"{l1} learned to {x:.0%}" for l1, x in share.items() if x < HARDLY]
-    return f" ({', '.join(some)})" if some and not stuck(rows, l1s) else ""
+    return f" ({', '.join(some)})" if some else ""
 
 # %% ../../../nbs/5_results/13_claims/05_p2.ipynb #3527847e
 NATURAL = ("english", "kannada")
@@ -111,7 +111,7 @@ def difference(
     what = f"{a} – {b}"
     if means is None:
         return Part(what)
-    what += stuck(rows, [a, b]) + hardly_learned(rows, [a, b]) + without_gain(rows, [a, b])
+    what += (stuck(rows, [a, b]) or hardly_learned(rows, [a, b])) + without_gain(rows, [a, b])
     found = part(what, means[a] - means[b], seeds, points(len(tasks)), above, below, span=(-1, 1))
     return replace(found, printed=printed_score(a, tasks) - printed_score(b, tasks))
 

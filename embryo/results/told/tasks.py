@@ -50,16 +50,14 @@ def said_trivial(
 def task_gains(
     rows: pd.DataFrame,  # All rows
     family: str,  # albert, bert or electra
-) -> (
-    pd.DataFrame
-):  # One line a task at its last step: task, gain, gain_low, gain_high, side ("above" the untrained ...)
+) -> pd.DataFrame:  # One line a task at its last step: task, gain, gain_low, gain_high, side (above, below or open)
     "What each task has gained over the untrained model, within trainings."
     scores = step_scores(rows, family).query("mode == 'corrected'")
-    gains = over_first(scores, by=("task", "metric", "step")) if len(scores) else scores.assign(gain_low=0, gain_high=0)
+    gains = over_first(scores, by=("task", "metric", "step"))
     ends = gains[gains["step"] > 0].sort_values("step").drop_duplicates("task", keep="last")
     return ends.assign(side=[side(x.gain_low, x.gain_high, 0.0) for x in ends.itertuples()])
 
-
+# %% ../../../nbs/5_results/14_told/03_tasks.ipynb #5e5488ba
 def said_start(
     gains: pd.DataFrame,  # From `task_gains`
 ) -> str:  # A sentence
@@ -159,9 +157,8 @@ def see_tasks(
     last = task_ends(data, rows)
     untold = sentences(SIZE if family in P1_LAST else "", said_lone(last))
     own = said_discriminator(rows) if family == "electra" else ""
-    return Seen(
-        sentences(said_trivial(last), said_start(task_gains(rows, family)), own), said_levels(last, family), untold
-    )
+    here = sentences(said_trivial(last), said_start(task_gains(rows, family)), own)
+    return Seen(here, said_levels(last, family), untold)
 
 # %% ../../../nbs/5_results/14_told/03_tasks.ipynb #110de53f
 for number, family in (("12", "albert"), ("13a", "bert"), ("13b", "electra")):
