@@ -8,7 +8,7 @@ last layer and the head at selected positions only, as we compute them) over the
 everything else: softmax, GELU, LayerNorm, the loss, the optimizer, casts, and starting some thousand small operations.
 
     python benchmarks/pretrain.py [--rounds 3] [--steps 8] [--layers 4] [--hidden 128] [--vocab 8000] [--batch 32]
-            [--length 128] [--threads 1] [--optimizer adamw] [--dropout 0.1]
+            [--length 128] [--threads 1] [--optimizer adamw] [--dropout 0.1] [--only bf16]
     python benchmarks/pretrain.py --shapes      # a table: narrow and wide, short and long, small and large vocabulary
 """
 
@@ -27,6 +27,7 @@ for k, v in dict(rounds=3, steps=8, layers=4, hidden=128, vocab=8000, batch=32, 
     a.add_argument(f"--{k}", type=int, default=v)
 a.add_argument("--optimizer", default="adamw", choices=["adamw", "muon"], help="ours; the Trainer's is AdamW")
 a.add_argument("--dropout", type=float, default=0.1)
+a.add_argument("--only", default="", choices=["", "fp32", "bf16"], help="one precision; default: both")
 a.add_argument("--shapes", action="store_true", help="every shape of the table, each in a process of its own")
 a = a.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(a.threads)
@@ -160,13 +161,12 @@ def attention(kind):
     return lambda: (q @ k.mT, p @ v, p @ k, p.mT @ q, q @ v.mT, p.mT @ v)
 
 
-def roofline(bf16):
-    "Seconds that the products of one update take alone."
-    kind = torch.bfloat16 if bf16 else torch.float32
+def linear_layers():
+    "Shapes of the products of one update: {(rows, ins, outs): how often}."
     every = a.batch * a.length
     some = round(0.15 * every)  # selected positions
     H, V = a.hidden, a.vocab
-    products = {  # (rows, ins, outs): how often
+    return {
         (every, H, H): 4 * (a.layers - 1) + 2,
         (every, H, 4 * H): a.layers - 1,
         (every, 4 * H, H): a.layers - 1,
@@ -175,7 +175,18 @@ def roofline(bf16):
         (some, 4 * H, H): 1,
         (some, H, V): 1,
     }
-    seconds = sum(n * median_seconds(product(*shape, kind)) for shape, n in products.items())
+
+
+def operations():
+    "Of the products of one update, forward and backward."
+    linear = sum(6 * n * rows * ins * outs for (rows, ins, outs), n in linear_layers().items())
+    return linear + 12 * a.layers * a.batch * a.length**2 * a.hidden
+
+
+def roofline(bf16):
+    "Seconds that the products of one update take alone."
+    kind = torch.bfloat16 if bf16 else torch.float32
+    seconds = sum(n * median_seconds(product(*shape, kind)) for shape, n in linear_layers().items())
     return seconds + a.layers * median_seconds(attention(kind))
 
 
@@ -199,10 +210,14 @@ print(
     f"roberta {a.layers} x {a.hidden}, vocabulary {a.vocab}, batch {a.batch} x {a.length}, {a.optimizer}, dropout"
     f" {a.dropout:g}, {a.threads} thread(s), {provenance()['device']}, torch {torch.__version__}"
 )
+print(f"{operations():.3g} operations in the matrix products of an update")
 print(f"{'precision':10s} {'round':>5s} {'Trainer tok/s':>14s} {'ours tok/s':>12s} {'ratio':>6s} {'share':>6s}")
 for bf16 in [False] + [True] * has_bf16():
+    if a.only and a.only != ("bf16" if bf16 else "fp32"):
+        continue
     ratios = []
     shares = []
+    rates = []
     with tempfile.TemporaryDirectory() as where:
         # the difference of a long and a short run: set-up, first-step and final-save costs cancel
         for r in range(a.rounds + 1):
@@ -213,7 +228,11 @@ for bf16 in [False] + [True] * has_bf16():
                 continue  # warm-up
             ratios.append(th / us)
             shares.append(roofline(bf16) * a.steps / us)
+            rates.append(operations() * a.steps / us / 1e12)
             told = f"{n / th:14,.0f} {n / us:12,.0f} {th / us:6.2f} {shares[-1]:6.2f}"
             print(f"{'bf16' if bf16 else 'fp32':10s} {r:5d} {told}", flush=True)
-    middle = f"ratio {statistics.median(ratios):.2f}, share of the roofline {statistics.median(shares):.2f}"
+    middle = (
+        f"ratio {statistics.median(ratios):.2f}, share of the roofline {statistics.median(shares):.2f}, ours"
+        f" {statistics.median(rates):.3g} TFLOP/s"
+    )
     print(f"{'bf16' if bf16 else 'fp32':10s} median {middle}")
