@@ -56,6 +56,19 @@ def test_it_goes_on_bit_for_bit(lab, series, tmp_path, monkeypatch):
     assert stopped.info["made_by"] == series.info["made_by"]
 
 
+@pytest.mark.parametrize("family", ["albert", "bert", "electra"])
+def test_the_same_bits_twice(lab, tmp_path, monkeypatch, family):
+    "At a width and a length at which a GPU's quickest sums differ from one run to the next."
+    monkeypatch.setenv("EMBRYO_DEVICE", GPU)
+    net = NET | dict(hidden_size=512, num_attention_heads=8, intermediate_size=2048, positions=128)
+    how = HOW | dict(batch=64, length=128, bf16=True, objective="rtd" if family == "electra" else "mlm")
+    made = [
+        pretrain_run(family, "english", 3, lab["corpora"], tmp_path / str(i), net, how, progress=False)
+        for i in range(2)
+    ]
+    assert len({tuple(s.entries[k]["sha256"] for k in s.steps) for s in made}) == 1
+
+
 def test_a_step_again(lab, series, tmp_path, monkeypatch):
     dense = trained(lab, tmp_path / "dense", GPU, monkeypatch, bf16=True, save=1)
     for step in (4, 9):

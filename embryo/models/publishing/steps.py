@@ -37,7 +37,9 @@ def step_table(
         for entry in info["steps"]
     ]
     made = info["provenance"]
-    about = dict(series=folder.name, machine=made.get("cpu", made["device"]), torch=made["torch"])
+    on_gpu = info["run"].get("device") == "cuda"
+    machine = made["device"] if on_gpu else made.get("cpu", made["device"])
+    about = dict(series=folder.name, machine=machine, torch=made["torch"])
     return pd.DataFrame(lines).assign(**about)[STEP_COLUMNS].sort_values("step", ignore_index=True)
 
 # %% ../../../nbs/2_models/08_publishing/00_steps.ipynb #a5e73dd1

@@ -13,7 +13,7 @@ import torch
 from ...corpora.tokens import IdCorpus
 from ...ground.errors import EmbryoError
 from ...ground.files import disk_errors, sweep
-from ...ground.machine import device, has_bf16, stop_requests
+from ...ground.machine import device, has_bf16, same_bits, stop_requests
 from ...models.given import open_series
 from ...models.series import Series
 from ..batches import form_score, piece_marks
@@ -42,15 +42,16 @@ def train(
     stop: list,  # From `stop_requests`: not empty once someone asked
 ):
     "Update until the plan is met, or someone asks to stop."
-    for step in range(run.first, run.total + 1):
-        if asked := run.asked(stop):
-            run.leave(step, asked)
-        run.save_due(step)
-        if run.is_over(step):
-            return
-        run.enter_due(step)
-        run.look(step)
-        run.update(step)
+    with same_bits(run.dev):
+        for step in range(run.first, run.total + 1):
+            if asked := run.asked(stop):
+                run.leave(step, asked)
+            run.save_due(step)
+            if run.is_over(step):
+                return
+            run.enter_due(step)
+            run.look(step)
+            run.update(step)
 
 # %% ../../../nbs/3_pretraining/04_training/04_loop.ipynb #c037
 def prepare(
