@@ -314,6 +314,41 @@ def test_what_longer_trainings_add_is_that_of_the_rows():
     assert f"BERT has {loss['bert']:.2f} and {end['bert']:.2f}" in text
 
 
+def test_what_larger_models_add_is_that_of_the_rows():
+    "One ALBERT, BERT and ELECTRA of 8 x 512, beside three or one of 4 x 128, and beside the rule on shared words."
+    front, text = said_in("index"), said_in("findings/01_learned")
+    grown, large = (embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown", "grown-gpu"))
+    tuned = task_curves(large)
+    rule = tuned[(tuned["mode"] == "trivial") | tuned["step"].isna()].groupby("task")["value"].max()
+    lines = tuned[tuned["step"].notna()].set_index(["task", "family", "step"])
+    sts, qqp, mnli, qnli = (lines.loc[task] for task in ("STS-B", "QQP", "MNLI", "QNLI"))
+    bert, electra = ("bert", 4500), ("electra", 3000)
+    assert min(sts["low"][bert], sts["low"][electra]) > rule["STS-B"]
+    assert f"STS-B of the BERT is {sts['value'][bert]:.2f} after three quarters" in front
+    assert f"asked nothing about pairs, {sts['value'][electra]:.2f}, both above" in front
+    assert f"(F1 {qqp['value'][bert]:.2f}, the rule {rule['QQP']:.2f})" in text and qqp["low"][bert] > rule["QQP"]
+    assert f"MNLI ({mnli['value'][bert]:.2f} and {rule['MNLI']:.2f})" in text and mnli["low"][bert] > rule["MNLI"]
+    assert f"QNLI ({qnli['value'][bert]:.2f} and {rule['QNLI']:.2f})" in text and qnli["high"][bert] < rule["QNLI"]
+    assert f"{sts['value']['bert', 2000]:.2f} after a third of the updates" in text
+    assert f"this ELECTRA {sts['value']['electra', 1000]:.2f} and" in text
+    beside = beside_another(grown, large).set_index(["measure", "family"])
+    new = beside["other"]
+    assert f"the ALBERT has {new['STS-B', 'albert']:.2f}" in front and beside["outside"]["STS-B", "albert"] == ""
+    assert f"two sentences ({new['question about pairs right', 'albert']:.2f})" in text
+    assert f"next one is right in {new['question about pairs right', 'bert']:.2f}" in text
+    both = [f"{new['BLiMP', f]:.2f}" for f in ("albert", "bert")]
+    assert "{} (ALBERT) and {} (BERT) are right".format(*both) in text and "{} and {} are right".format(*both) in front
+    assert {f"{new['Zorro', f]:.2f}" for f in ("albert", "bert")} == {"0.73"} and "of Zorro's 0.73 both" in text
+    small = ["{:.2f}, {:.2f}".format(*beside["mean"][m][["albert", "bert"]]) for m in ("BLiMP", "Zorro")]
+    assert f"half of the depth had {' and '.join(small)}" in text
+    probes = [f"{m}, layer 1" for m in ("parts of speech", "constituents", "roles")]
+    assert [beside["outside"][m, "albert"] for m in probes] == ["above"] * 3
+    assert [beside["outside"][m, "bert"] for m in probes] == ["", "", "above"]
+    facts = [f"{new['facts, common objects', f]:.2f}" for f in ("albert", "bert")]
+    assert "ALBERT names the right one in {} and BERT in {} (".format(*facts) in text
+    assert {f"{new['facts, whole vocabulary', f]:.2f}" for f in ("albert", "bert")} == {"0.05"}
+
+
 def test_when_tasks_are_gained_is_that_of_the_rows():
     "From which checkpoint on models are better than before pretraining, and than who reads nothing."
     text = said_in("findings/01_learned")
