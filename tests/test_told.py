@@ -17,10 +17,24 @@ from embryo.results.p1.losses import P1_FORMS
 from embryo.results.told.sentences import NOT_MEASURED, OF_SETTINGS, ONE_SEED, TOLD, paragraph, told_beside
 
 ROOT = Path(__file__).parents[1]
-P1 = [f"p1_{x}" for x in "fig2a fig7b fig9b fig10 fig11a fig11b fig11c fig12 fig13a fig13b fig14 table1 table8".split()]
-P1 += [*(f"p1_table{k}" for k in (3, 5, 6, 9)), "p1_frequency", "p1_history"]
-P2 = ["p2_gain", "p2_overlap", "p2_transplants", "p2_table3", "p2_table4", "p2_claims"]
+P1 = [
+    f"p1_{x}"
+    for x in "fig2a fig4 fig7b fig9b fig10 fig11a fig11b fig11c fig12 fig13a fig13b fig14 table1 table8".split()
+]
+P1 += [*(f"p1_table{k}" for k in (3, 5, 6, 8, 9)), "p1_frequency", "p1_history"]
+P2 = [
+    "p2_fig1",
+    "p2_fig3",
+    "p2_losses",
+    "p2_gain",
+    "p2_overlap",
+    "p2_transplants",
+    "p2_table3",
+    "p2_table4",
+    "p2_claims",
+]
 SETTINGS = ["p1_table2", "p1_table7", "p2_table2", "p2_table5"]
+SHOWN = ["p2_fig2"]  # made for the figure, whatever was measured
 MADE_FORMS = ("V", "V-ed", "V-ing", "V-en", "V-es")  # the order in which the made-up rows learn them
 
 
@@ -60,9 +74,20 @@ def stated(gain=0.3, n=400):
     return row_frame(out, evaluator="knowledge", task="by-count", family="albert", l1="english", seed=0)
 
 
+def heads():
+    "Attention rows of a head of each of four layers that comes to look at the token before."
+    out = []
+    for layer in (1, 2, 3, 4):
+        for step in (0, 10, 20):
+            seen = dict(near=0.1 + step / 50, self=0.03, previous=0.03 + step / 50, next=0.03)
+            at = dict(step=step, layer=layer, group="1", task="attention-map", n=400, stderr=0.001)
+            out += [dict(at, metric=metric, value=value) for metric, value in seen.items()]
+    return row_frame(out, evaluator="attention", family="albert", l1="english", seed=0)
+
+
 @pytest.fixture(scope="module")
 def p1():
-    rows = [made_up_p1(), knowledge((0.0, 0.2, 0.5, 0.6)), completions(), stated()]
+    rows = [made_up_p1(), knowledge((0.0, 0.2, 0.5, 0.6)), completions(), stated(), heads()]
     return pd.concat(rows, ignore_index=True)
 
 
@@ -85,10 +110,10 @@ def at(rows, evaluator, value, **where):
 
 def test_every_figure_is_told_once():
     "Either a claim is told beside a figure, or the figure itself; the appendices ask for all of them."
-    assert set(TOLD) == {*P1, *P2, *SETTINGS} and set(OF_SETTINGS) == set(SETTINGS)
+    assert set(TOLD) == {*P1, *P2, *SETTINGS, *SHOWN} and set(OF_SETTINGS) == set(SETTINGS)
     assert not set(TOLD) & {c.figures[0] for c in CLAIMS.values()}
     sources = [(ROOT / "nbs/appendix" / f).read_text() for f in ("p1_embryology.ipynb", "p2_transfer.ipynb")]
-    for names, source in zip((P1 + SETTINGS[:2], P2 + SETTINGS[2:]), sources):
+    for names, source in zip((P1 + SETTINGS[:2], P2 + SETTINGS[2:] + SHOWN), sources):
         assert [n for n in names if f'page.tell(\\"{n}\\")' not in source] == []
 
 
@@ -97,7 +122,7 @@ def test_it_says_so_where_nothing_was_measured(figure, p1, p2):
     rows = p1 if figure in P1 else p2
     assert NOT_MEASURED not in told_beside(rows, figure)
     # losses are what pretraining says of itself
-    of_losses = {"p1_fig2a": "probe", "p2_table3": "finetune"}
+    of_losses = {"p1_fig2a": "probe", "p2_table3": "finetune", "p2_losses": "finetune"}
     other = rows["evaluator"] == of_losses.get(figure, "pretrain")
     for none in (rows[:0], rows[other]):
         said = told_beside(none, figure)
@@ -279,7 +304,8 @@ def test_transplants_do_what_the_papers_say_or_not(p2):
 def test_one_seed_is_said(p1):
     twice = pd.concat([p1, p1.assign(seed=1)])
     of_data = {"p1_table3", "p1_table5", "p1_table6", "p1_frequency"}  # of which no model is asked
-    for figure in set(P1) - {"p1_fig9b"} - of_data:
+    always = {"p1_fig4"}  # the maps of one
+    for figure in set(P1) - {"p1_fig9b"} - of_data - always:
         assert ONE_SEED in told_beside(p1, figure) and ONE_SEED not in told_beside(twice, figure)
 
 

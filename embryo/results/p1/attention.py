@@ -18,6 +18,7 @@ import pandas as pd
 
 from ...evaluation.attention import METRICS, NEAR, near_weights, read_maps, save_gif
 from ...ground.errors import EmbryoError, choose
+from ..curves import steps_axis
 from ..figures import figure
 from .losses import panels
 from ..statistics import mean_interval, over_seeds, reach
@@ -297,8 +298,6 @@ def plot_near(
     head: str = "",  # The head of the right panels, from "1"; "": the last up to 11
 ):  # matplotlib figure: a row each for near, self, previous, next; left the mean over heads, right one head
     "What stays near over steps by layer, whole and in parts, with onsets and the floor of a uniform map."
-    from matplotlib.ticker import EngFormatter
-
     r = with_near(rows[rows["evaluator"] == "attention"])
     head = shown_head(r, head)
     fig, axes = panels(len(METRICS), 2, 10, 2.4 * len(METRICS) + 0.6, sharex=True, sharey=True)
@@ -309,8 +308,7 @@ def plot_near(
     for ax, group in zip(axes[0], ("mean over heads", f"head {head}")):
         ax.set_title(group)
     for ax in axes[-1]:
-        ax.set_xlabel("pretraining step (updates)")
-        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+        steps_axis(ax, r["step"])
     axes[0, 1].plot([], [], "|", color="gray", ms=12, mew=2, label="onset")
     axes[0, 1].set_ylim(bottom=0)
     axes[0, 1].legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
