@@ -318,9 +318,10 @@ def test_a_batch_beside_does_not_disturb(tmp_path):
 # ---- the arithmetic ----
 
 
-def test_an_estimate_follows_what_is_done(micro):
+def test_an_estimate_follows_what_is_done(micro, monkeypatch):
     "What the old one left out: Muon, the masking rate, two models of ELECTRA, held-out losses, the second fine-tuning."
     m = model_of(micro.nodes["pretrain/roberta-english-s0"], micro.study)
+    monkeypatch.setattr("embryo.batch.costs.cost.rate", lambda on, kind: 1e11)  # whatever else this machine does
 
     def training(**changed):
         return training_seconds(replace(m, training=replace(m.training, **changed)), "cpu")
@@ -328,7 +329,7 @@ def test_an_estimate_follows_what_is_done(micro):
     assert training(optimizer="muon") > 1.05 * training()
     assert training(mask_rate=0.6) > training(mask_rate=0.15)
     # a small batch is not free: by operations alone it would be a 64th
-    assert m.training.batch == 64 and training(batch=1) > 0.1 * training()  # a busy machine's products are slower
+    assert m.training.batch == 64 and training(batch=1) > 0.25 * training()
     often = replace(m, training=replace(m.training, curve_every=10))
     assert looking_seconds(often, "cpu") > 10 * looking_seconds(m, "cpu")
     spec = dict(template="finetune", task=["MNLI", "RTE"])

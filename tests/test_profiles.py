@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from embryo.batch.costs import cost
 from embryo.batch.costs.cost import STARTUP_S, weights
 from embryo.batch.plan import Plan
 from embryo.evaluation.tasks.settings import FinetuneConfig
@@ -230,10 +231,14 @@ def test_cost_follows_the_settings(plan, tmp_path):
     )
 
 
-def test_a_day_is_enough(plan):
-    "With two processes at a time: one alone waits for its launches (LOG.md)."
+def test_a_day_is_enough(plan, monkeypatch, tmp_path):
+    "Where two processes at a time share the device: products cannot be shared, and one alone waits for its launches."
     p = plan("day")
-    assert seconds(p) / 2 <= 24 * 3600, f"{seconds(p) / 3600:.1f} h"
+    for waits in (cost.UPDATE_S, cost.TOKEN_S):
+        monkeypatch.setitem(waits, "cuda", 0.0)
+    products = seconds(Plan("day", root=tmp_path, dry=True, on="cuda"))
+    hours = max(products, seconds(p) / 2) / 3600
+    assert 0 < products < seconds(p) and hours <= 24, f"{hours:.1f} h"
     for seed in (0, 1, 2):
         assert {n.params["l1"] for n in of(p, "pretrain") if n.params["seed"] == seed} == {*L1S, "none"}
     for q in pretrainings(p).values():

@@ -114,7 +114,7 @@ def test_every_figure_is_told_once():
     assert not set(TOLD) & {c.figures[0] for c in CLAIMS.values()}
     sources = [(ROOT / "nbs/appendix" / f).read_text() for f in ("p1_embryology.ipynb", "p2_transfer.ipynb")]
     for names, source in zip((P1 + SETTINGS[:2], P2 + SETTINGS[2:] + SHOWN), sources):
-        assert [n for n in names if f'page.tell(\\"{n}\\")' not in source] == []
+        assert [n for n in names if f'page.tell(\\"{n}\\"' not in source] == []
 
 
 @pytest.mark.parametrize("figure", P1 + P2)

@@ -112,8 +112,8 @@ def assumed(
     else:
         out = [
             f"one data-centre GPU sustains {GPU['bf16']:.1e} operations/s in training and {GPU['fp32']:.0e} in"
-            f" scoring (assumed, not measured), and needs at least {1e3 * UPDATE_S['cuda']:g} ms for each layer of an"
-            " update (measured on one H100)"
+            f" scoring (the latter assumed, not measured), and needs at least {1e3 * UPDATE_S['cuda']:g} ms for each"
+            " layer of an update (measured on one H100)"
         ]
     if not study.micro:
         out.append("tasks are as large as GLUE's; text, where no setting bounds it, is 80 MB long, as P2's (assumed)")

@@ -26,7 +26,10 @@ def device():
     "The device everything runs on: CUDA if there is one, else the CPU (EMBRYO_DEVICE overrides)."
     import torch
 
-    return torch.device(os.environ.get("EMBRYO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu"))
+    found = torch.device(os.environ.get("EMBRYO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if found.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read at the first product; for `same_bits`
+    return found
 
 # %% ../../nbs/0_ground/05_machine.ipynb #c007
 def has_bf16(
@@ -45,7 +48,7 @@ def has_bf16(
 # %% ../../nbs/0_ground/05_machine.ipynb #1722fdcc
 @contextmanager
 def same_bits(
-    dev,  # Device
+    dev,  # From `device`
 ):
     "Within this block the same numbers give the same bits, on a GPU too."
     import torch
@@ -53,15 +56,15 @@ def same_bits(
     if dev.type != "cuda":
         yield
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses matrix products
     was = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
     filled = torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, and nothing here reads such memory
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(was)
+        torch.use_deterministic_algorithms(was, warn_only=warned)
         torch.utils.deterministic.fill_uninitialized_memory = filled
 
 # %% ../../nbs/0_ground/05_machine.ipynb #6d6144c6

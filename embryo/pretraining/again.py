@@ -20,7 +20,7 @@ import numpy as np
 
 from ..ground.errors import EmbryoError
 from ..ground.files import HOST, disk_errors, read_json, sweep, write_json
-from ..ground.machine import stop_requests
+from ..ground.machine import same_bits, stop_requests
 from ..models.given import open_series
 from ..models.series import WEIGHTS, Series, step_damage, write_step
 from ..models.states import usable_states
@@ -246,7 +246,7 @@ def walk(
     anyway: bool,  # Only say what differs
 ):
     "Update from one step to another."
-    with stop_requests() as stop, disk_errors(out):
+    with same_bits(run.dev), stop_requests() as stop, disk_errors(out):
         for k in range(begin, step + 1):
             if asked := run.asked(stop):
                 if asked == signal.SIGTERM:

@@ -193,12 +193,13 @@ class Page:
     def tell(
         self,
         name: str,  # Of a figure or table
+        rows: pd.DataFrame = None,  # Other rows than the page's
     ):  # IPython's Markdown
         "What the paper says of a figure, what these rows say, and whether they agree."
         from IPython.display import Markdown
 
         if name in TOLD:
-            rows = self.rows_for(("p1_fig14", *VERDICT_TABLES), name)
+            rows = self.rows_for(("p1_fig14", *VERDICT_TABLES), name) if rows is None else rows
             return Markdown(told_beside(rows, name, self.settings))
         if self.held is None:
             raise EmbryoError(f"tell({name!r}): the ledger of claims has not been drawn; call show_ledger before it")

@@ -28,13 +28,14 @@ DEVICES = ("cpu", "cuda")
 # share of `product_rate` that a CPU thread keeps: training in bf16 (measured: least squares over 15 trainings of
 # profile micro, two at a time on two cores of an AMD EPYC), and in fp32 (measured on its examinations)
 KEPT = dict(bf16=0.57, fp32=0.9)
-# operations/s of a data-centre GPU: in bf16 (measured: seven trainings of 8 x 512 at once on one H100 kept 1.8e14), and
-# in fp32 (assumed)
+# operations/s of a data-centre GPU: in bf16 (measured: seven trainings of 8 x 512 at once on one H100 kept 1.7e14 with
+# its MPS daemon, 1.3e14 without), and in fp32 (assumed)
 GPU = dict(bf16=1.5e14, fp32=3e13)
 # seconds of one layer of one update: on a CPU beside the products (measured, as above); on a GPU at least, however
 # small the batch: its kernels are launched one by one (measured: 48 ms for eight layers, one training alone on an H100)
 UPDATE_S = dict(cpu=0.002, cuda=0.006)
-# seconds of a token that is scored in an examination, at least: what the host does for it (measured beside an H100)
+# seconds of a token that is scored in an examination, at least: what the host does for it (measured beside an H100, up
+# to 18 jobs at a time)
 TOKEN_S = dict(cpu=0.0, cuda=1.2e-5)
 # seconds of one update of pretraining beside its layers: the batch, the head (measured, as above)
 BATCH_S = dict(cpu=0.011, cuda=0.0)

@@ -98,15 +98,15 @@ def left_after(
 def said_left(
     left: dict,  # From `left_after`
     stayed: list,  # Likewise
-    dated: bool,  # Whether anything between begin and end was measured
-) -> str:  # Sentences
-    "Which languages left their plateau, and by when."
-    below = "below the loss of who knows frequencies only"
-    if not dated:
-        return f"Only begin and end were measured. Surely {below} at the end: {listed(left)}; not: {listed(stayed)}."
+) -> str:  # A sentence
+    "When languages that were learned left their plateau."
     order = sorted(left, key=left.get)
     dates = listed(f"{l1} ({left[l1]:.1f})" for l1 in order)
-    return f"Surely and for good {below}, with the tokens seen by then (million): {dates}. Never: {listed(stayed)}."
+    rest = f" At no checkpoint surely: {listed(stayed)}." if stayed else ""
+    return (
+        "Of the languages that were learned (table 3), surely and for good below the loss of who knows frequencies"
+        f" only, with the tokens seen by then (million): {dates}.{rest}"
+    )
 
 # %% ../../../nbs/5_results/14_told/06_losses.ipynb #48453b55
 @told("p2_losses", "section 3", "No curve of a loss: losses at the end are printed (table 3).")
@@ -118,6 +118,10 @@ def see_languages(
         return None
     d = loss_curves(rows)
     d = d[(d["split"] == "heldout") & d["plateau"].notna()]
-    here = said_left(*left_after(d), dated=d.groupby("l1")["step"].nunique().max() > 2)
-    untold = "Dates are those of checkpoints: a language may have left its plateau since the one before."
-    return Seen(here, "No curve is printed to hold these against.", sentences(untold, said_seeds(d["seeds"])))
+    untold = said_seeds(d["seeds"])
+    if d.groupby("l1")["step"].nunique().max() < 3:
+        here = "Only begin and end were measured; what was learned by the end is said beside table 3."
+    else:
+        here = said_left(*left_after(d[d["state"] == "learned"]))
+        untold = sentences("Dates are those of checkpoints: one before may have been left at any time since.", untold)
+    return Seen(here, "No curve is printed to hold these against.", untold)

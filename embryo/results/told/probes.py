@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['ENDS', 'NO_START', 'P1_PROBED', 'P1_UNTRAINED', 'NO_NUMBER', 'OTHER_TEXT', 'NEAR_PARTS', 'ends_of', 'ends_by',
            'sided', 'said_layers', 'crossing', 'said_crossing', 'drawn_layers', 'see_layers', 'said_curves',
-           'said_gains', 'beyond', 'said_beyond', 'said_direction', 'side_of', 'said_discriminator', 'see_probes',
-           'said_near', 'see_maps']
+           'said_gains', 'beyond', 'said_beyond', 'said_direction', 'side_of', 'said_discriminator', 'said_length',
+           'see_probes', 'said_near', 'see_maps']
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #0aa5ebc1
 from functools import partial
@@ -16,9 +16,9 @@ import pandas as pd
 from scipy.stats import entropy
 
 from ..figures import counted, find_figure
-from ..p1.attention import near_data, paper_places, shown_head
+from ..p1.attention import near_data, shown_head
 from ..p1.layers import curve_of
-from ..p1.losses import FAMILY, PROBES
+from ..p1.losses import FAMILY, PROBES, chosen
 from ..p1.orders import names_of
 from ..statistics import over_seeds
 from .sentences import ONE_SEED, SIDES, Seen, gap, listed, said_seeds, sentences, side, signed, told
@@ -259,6 +259,21 @@ def said_discriminator(
 OTHER_TEXT = "How far levels agree: text, layers and scoring are not the paper's."
 
 
+def said_length(
+    rows: pd.DataFrame,  # All rows
+    family: str,  # albert, bert or electra
+    layer: int,  # That is drawn
+) -> str:  # A sentence; "" where no description length was measured
+    "How much shorter labels become by what a layer knows, before pretraining and at the end."
+    d = chosen(rows, evaluator="probe", metric="compression", group="probe", family=family)
+    d = d[d["layer"] == layer]
+    if d["step"].nunique() < 2:
+        return ""
+    values = d.groupby(["task", "step"])["value"].mean().unstack()
+    each = (f"{PROBES[t]} {v.iloc[0]:.1f} to {v.iloc[-1]:.1f} times" for t, v in values.iterrows() if t in PROBES)
+    return f"Labels become shorter than in a uniform code, from the first checkpoint to the last: {listed(each)}."
+
+
 def see_probes(
     rows: pd.DataFrame,  # All rows
     letter: str,  # Of the panel: a, b or c
@@ -277,7 +292,8 @@ def see_probes(
     agrees = said_direction(ends, family) if not none else "Cannot be told."
     untold = sentences(none, OTHER_TEXT if family in P1_PROBED else "", said_seeds(probes["seeds"]))
     own = said_discriminator(rows) if family == "electra" else ""
-    return Seen(sentences(head, said_gains(ends), said_beyond(data), own), agrees, untold)
+    length = said_length(rows, family, probes["layer"].max())
+    return Seen(sentences(head, said_gains(ends), said_beyond(data), length, own), agrees, untold)
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #9c878a51
 for letter, family in zip("abc", ("albert", "bert", "electra")):
@@ -315,9 +331,9 @@ def see_maps(
         return None
     d = d[d["family"] == d["family"].min()]
     head = shown_head(d, "")
-    layers, _ = paper_places(int(d["layer"].max()), int(head))
     one = d[d["group"] == head]
-    each = "; ".join(f"layer {k}: {said_near(one[one['layer'] == k])}" for k in layers)
-    here = f"Attention of head {head} to the token and its two neighbours (mean over windows, one seed): {each}."
+    each = "; ".join(f"layer {k:.0f}: {said_near(layer)}" for k, layer in one.groupby("layer"))
+    whose = f"seed {d['seed'].iloc[0]:.0f}, head {head}"
+    here = f"Attention to the token and its two neighbours ({whose}, mean over windows): {each}."
     agrees = "No value is printed; the order in which layers form their diagonal is judged beside the curves below."
     return Seen(here, agrees, sentences("What single sentences do: a map is a mean.", ONE_SEED))

@@ -44,7 +44,7 @@ def said_verdicts(
     counts = [f"{(asked['verdict'] == v).sum()} {v}" for v in VERDICTS]
     differ = (~asked["verdict"].isin(VERDICTS)).sum()
     counts += [f"{differ} on which seeds differ"] * bool(differ)
-    return f"of {counted(len(asked), 'relation')} asked {', '.join(counts)}"
+    return f"of {counted(len(asked), 'relation')} asked in the whole vocabulary (as published) {', '.join(counts)}"
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #5f4921f1
 def said_known(
