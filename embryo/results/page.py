@@ -208,12 +208,14 @@ class Page:
         said = [told_at(self.held, name), said_layers(self.rows, name), steps, beware]
         return Markdown("\n\n".join(filter(None, said)))
 
-    def families(
-        self,
-        evaluator: str,  # Name, as in the rows
-    ) -> list:
-        "Which families were asked."
-        return sorted(set(self.rows.loc[self.rows["evaluator"] == evaluator, "family"]))
+# %% ../../nbs/5_results/15_page.ipynb #d035fb50
+@patch
+def families(
+    self: Page,
+    evaluator: str,  # Name, as in the rows
+) -> list:
+    "Which families were asked."
+    return sorted(set(self.rows.loc[self.rows["evaluator"] == evaluator, "family"]))
 
 # %% ../../nbs/5_results/15_page.ipynb #3c13b621
 @patch
