@@ -112,9 +112,8 @@ def count_all(a):
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(a.processes)]
     each = [float(p.communicate()[0] or "nan") for p in started]
     tokens = sum(each) * a.batch * a.length
-    print(
-        f"{a.processes} at once: {sum(each):.1f} updates/s, {tokens:,.0f} tokens/s ({', '.join(f'{x:.1f}' for x in each)})"
-    )
+    apart = ", ".join(f"{x:.1f}" for x in each)
+    print(f"{a.processes} at once: {sum(each):.1f} updates/s, {tokens:,.0f} tokens/s ({apart})")
 
 
 def main():
