@@ -14,6 +14,8 @@ from embryo.micro.made_up import made_up_p1
 from embryo.micro.made_up_p2 import made_up_p2
 from embryo.results.claims.verdicts import CLAIMS
 from embryo.results.p1.losses import P1_FORMS
+from embryo.results.phases.drawings import main_curves
+from embryo.results.statistics import densest_seeds
 from embryo.results.told.sentences import NOT_MEASURED, OF_SETTINGS, ONE_SEED, TOLD, paragraph, told_beside
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +23,7 @@ P1 = [
     f"p1_{x}"
     for x in "fig2a fig4 fig7b fig9b fig10 fig11a fig11b fig11c fig12 fig13a fig13b fig14 table1 table8".split()
 ]
-P1 += [*(f"p1_table{k}" for k in (3, 5, 6, 8, 9)), "p1_frequency", "p1_history"]
+P1 += [*(f"p1_table{k}" for k in (3, 5, 6, 8, 9)), "p1_frequency", "p1_history", "p1_fig6_bert", "p1_selectivity"]
 P2 = [
     "p2_fig1",
     "p2_fig3",
@@ -35,20 +37,22 @@ P2 = [
 ]
 SETTINGS = ["p1_table2", "p1_table7", "p2_table2", "p2_table5"]
 SHOWN = ["p2_fig2"]  # made for the figure, whatever was measured
+NO_FIGURE = {"p1_selectivity"}  # a table that its appendix makes
+GROWN = ["x_probe_cost", "x_ages_fig2", "x_ages_fig3", "x_phases_fig1"]  # tried in their notebook
 MADE_FORMS = ("V", "V-ed", "V-ing", "V-en", "V-es")  # the order in which the made-up rows learn them
 
 
-def knowledge(curve, relations=("P140", "P103", "P36"), majority=0.3, n=400):
+def knowledge(curve, relations=("P140", "P103", "P36"), majority=0.3, n=400, family="albert"):
     "Rows of relations that all follow one curve."
     out = []
     for relation in relations:
-        for step, v in enumerate(curve):
+        for step, v in zip(range(0, 100_000, 100), curve):
             where = dict(evaluator="knowledge", group=relation, step=step, n=n)
             for task in ("vocabulary", "common"):
                 out.append(dict(where, task=task, metric="p@1", value=v, stderr=(v * (1 - v) / n) ** 0.5))
             out.append(dict(where, task="vocabulary", metric="asked", value=n))
             out.append(dict(where, task="vocabulary", metric="majority", value=majority))
-    return row_frame(out, family="albert", l1="english", seed=0)
+    return row_frame(out, family=family, l1="english", seed=0)
 
 
 def completions(answer="it"):
@@ -87,7 +91,8 @@ def heads():
 
 @pytest.fixture(scope="module")
 def p1():
-    rows = [made_up_p1(), knowledge((0.0, 0.2, 0.5, 0.6)), completions(), stated(), heads()]
+    known = [knowledge((0.0, 0.2, 0.5, 0.6), family=family) for family in ("albert", "bert")]
+    rows = [made_up_p1(), *known, completions(), stated(), heads()]
     return pd.concat(rows, ignore_index=True)
 
 
@@ -110,10 +115,11 @@ def at(rows, evaluator, value, **where):
 
 def test_every_figure_is_told_once():
     "Either a claim is told beside a figure, or the figure itself; the appendices ask for all of them."
-    assert set(TOLD) == {*P1, *P2, *SETTINGS, *SHOWN} and set(OF_SETTINGS) == set(SETTINGS)
+    assert {n for n in TOLD if n[0] == "p"} == {*P1, *P2, *SETTINGS, *SHOWN} and set(OF_SETTINGS) == set(SETTINGS)
     assert not set(TOLD) & {c.figures[0] for c in CLAIMS.values()}
-    sources = [(ROOT / "nbs/appendix" / f).read_text() for f in ("p1_embryology.ipynb", "p2_transfer.ipynb")]
-    for names, source in zip((P1 + SETTINGS[:2], P2 + SETTINGS[2:] + SHOWN), sources):
+    files = ("p1_embryology.ipynb", "p2_transfer.ipynb", "x_grown.ipynb")
+    sources = [(ROOT / "nbs/appendix" / f).read_text() for f in files]
+    for names, source in zip((P1 + SETTINGS[:2], P2 + SETTINGS[2:] + SHOWN, GROWN), sources):
         assert [n for n in names if f'page.tell(\\"{n}\\"' not in source] == []
 
 
@@ -265,6 +271,24 @@ def test_relations_are_forgotten_or_kept():
         assert NOT_MEASURED in told_beside(kept[kept["step"] == 0], figure)
 
 
+def test_probes_are_selective_or_not(p1):
+    assert "Surely above its control task: SRL, POS, constituents, coreference." in told_beside(p1, "p1_selectivity")
+    useless = p1.assign(value=p1["value"].mask(p1["group"] == "selectivity", 0.0))
+    assert "Surely above its control task: none." in told_beside(useless, "p1_selectivity")
+
+
+def test_what_else_grows_is_told_of_what_was_asked():
+    "Of committed rows: every figure of the appendix has a reading, and two of its numbers are the figure's own."
+    rows = densest_seeds(read_rows(ROOT / "papermill_runs/grown/rows.csv"))
+    main = main_curves(rows, "albert")
+    said = {name: told_beside(main if name == "x_phases_fig1" else rows, name) for name in GROWN}
+    assert not [name for name, text in said.items() if NOT_MEASURED in text]
+    relations = pd.read_csv(ROOT / "figures/grown/x_ages_table1.csv").set_index(["how", "what"])
+    assert f"log frequency {relations.loc[('spearman', 'frequency'), 'value']:.2f} (" in said["x_ages_fig2"]
+    kinds = pd.read_csv(ROOT / "figures/grown/x_phases_table2.csv")
+    assert f"{kinds['rise'].sum()} of {kinds['curves'].sum()} curves rise" in said["x_phases_fig1"]
+
+
 def test_gains_follow_the_printed_order_or_not(p2):
     from embryo.results.told.transfer import mean_gains, said_printed
 
@@ -322,7 +346,7 @@ def test_sentences_hold_of_what_is_drawn(profile, figures):
     rows = read_rows(ROOT / "papermill_runs" / profile / "rows.csv")
     absent = {f for f in figures if NOT_MEASURED in told_beside(rows, f)}
     drawn = {p.stem for p in (ROOT / "figures" / profile).glob("p*.csv")}
-    assert absent == {f for f in figures if f not in drawn}
+    assert absent == {f for f in figures if f not in drawn | NO_FIGURE}
     overlap = pd.read_csv(ROOT / "figures" / profile / "p2_overlap.csv")
     above = int((overlap["low"] > 0).sum())
     assert f"Of {len(overlap)} cells (a model on a task) {above} lie surely" in told_beside(rows, "p2_overlap")

@@ -43,12 +43,13 @@ P1 = (
     Section(
         "4",
         "When do probes find syntax and semantics, and in which layer? Where do heads look?",
-        "p1_fig2a p1_fig2b p1_fig3 p1_fig4 p1_fig4_near p1_fig10 p1_fig11a p1_fig11b p1_fig11c p1_table5",
+        "p1_fig2a p1_fig2b p1_selectivity p1_fig3 p1_fig4 p1_fig4_near p1_fig10 p1_fig11a p1_fig11b p1_fig11c"
+        " p1_table5",
     ),
     Section(
         "5",
         "When are facts of the world known, and are they kept?",
-        "p1_fig6 p1_fig14 p1_table1 p1_table8 p1_table9 p1_history",
+        "p1_fig6 p1_fig6_bert p1_fig14 p1_table1 p1_table8 p1_table9 p1_history",
     ),
     Section(
         "6",

@@ -29,6 +29,7 @@ from .p1.attention import paper_places
 from .settings import series_settings
 from .statistics import TRAINED, densest_seeds, shared_steps, steps_in_common
 from .told import losses, probes, relations, tables, tasks, transfer, words  # noqa: F401 - who speak by that
+from .told.ours import grown  # noqa: F401 - as well
 from .told.sentences import TOLD, told_beside
 
 # %% ../../nbs/5_results/15_page.ipynb #a3856e4f
@@ -194,13 +195,14 @@ class Page:
         self,
         name: str,  # Of a figure or table
         rows: pd.DataFrame = None,  # Other rows than the page's
+        **options,  # As of `show`, where what is said is of a part of the rows: family="bert"
     ):  # IPython's Markdown
         "What the paper says of a figure, what these rows say, and whether they agree."
         from IPython.display import Markdown
 
         if name in TOLD:
-            rows = self.rows_for(("p1_fig14", *VERDICT_TABLES), name) if rows is None else rows
-            return Markdown(told_beside(rows, name, self.settings))
+            rows = self.rows_for(("p1_fig6_bert", "p1_fig14", *VERDICT_TABLES), name) if rows is None else rows
+            return Markdown(told_beside(rows, name, self.settings, **options))
         if self.held is None:
             raise EmbryoError(f"tell({name!r}): the ledger of claims has not been drawn; call show_ledger before it")
         beware = CAUTIONS.get(name, lambda settings: "")(self.settings)

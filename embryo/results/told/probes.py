@@ -6,7 +6,7 @@
 __all__ = ['ENDS', 'NO_START', 'P1_PROBED', 'P1_UNTRAINED', 'NO_NUMBER', 'OTHER_TEXT', 'NEAR_PARTS', 'ends_of', 'ends_by',
            'sided', 'said_layers', 'crossing', 'said_crossing', 'drawn_layers', 'see_layers', 'said_curves',
            'said_gains', 'beyond', 'said_beyond', 'said_direction', 'side_of', 'said_discriminator', 'said_length',
-           'see_probes', 'said_near', 'see_maps']
+           'see_probes', 'most_selective', 'said_selective', 'see_selectivity', 'said_near', 'see_maps']
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #0aa5ebc1
 from functools import partial
@@ -19,7 +19,7 @@ from ..figures import counted, find_figure
 from ..p1.attention import near_data, shown_head
 from ..p1.layers import curve_of
 from ..p1.losses import FAMILY, PROBES, chosen
-from ..p1.orders import names_of
+from ..p1.orders import names_of, selectivity_data
 from ..statistics import over_seeds
 from .sentences import ONE_SEED, SIDES, Seen, gap, listed, said_seeds, sentences, side, signed, told
 
@@ -299,6 +299,49 @@ def see_probes(
 for letter, family in zip("abc", ("albert", "bert", "electra")):
     see = partial(see_probes, letter=letter, family=family)
     told(f"p1_fig11{letter}", f"figure 11{letter}", said_curves(family), see)
+
+# %% ../../../nbs/5_results/14_told/02_probes.ipynb #2c308ecd
+def most_selective(
+    data: pd.DataFrame,  # From `selectivity_data`, micro F1
+) -> dict:  # task -> (line of the layer of highest selectivity, layer of highest accuracy)
+    "Where each probe finds most beyond its control task, and where it is most accurate."
+    known = data.dropna(subset="selectivity")
+    tasks = [(t, known[known["task"] == t]) for t in PROBES]
+    return {t: (d.loc[d["selectivity"].idxmax()], d.loc[d["probe"].idxmax(), "layer"]) for t, d in tasks if len(d)}
+
+
+def said_selective(
+    best: dict,  # From `most_selective`
+) -> str:  # "SRL 0.33 ± 0.02 in layer 2 (accuracy 0.66); ..."
+    "What each probe finds beyond its control task, where that is most."
+    said = []
+    for task, (x, _) in best.items():
+        found = f"{x['selectivity']:.2f} ± {(x['high'] - x['low']) / 2:.2f}"
+        said.append(f"{PROBES[task]} {found} in layer {x['layer']:.0f} (accuracy {x['probe']:.2f})")
+    return "; ".join(said)
+
+# %% ../../../nbs/5_results/14_told/02_probes.ipynb #e89180f4
+@told(
+    "p1_selectivity",
+    "section 4, figure 2b",
+    "Accuracies of probes; no control task, so that what a probe learned by itself is in them.",
+)
+def see_selectivity(
+    rows: pd.DataFrame,  # All rows
+) -> Seen:  # None where nothing was measured
+    "The table of selectivity below figure 2."
+    data = selectivity_data(rows)
+    best = most_selective(data[data["metric"] == "micro_f1"])
+    if not best:
+        return None
+    above = listed(names_of(t for t, (x, _) in best.items() if x["low"] > 0))
+    same = sum(x["layer"] == layer for x, layer in best.values())
+    layers = f"The most accurate layer is the most selective one in {same} of {counted(len(best), 'task')}."
+    where = f"At the last step, in the most selective layer: {said_selective(best)}."
+    here = f"{where} Surely above its control task: {above}."
+    spelled = "One control counts spelling, too." if data["spelled"].any() else ""
+    untold = "Which layer is best: the highest of several is high by chance, too."
+    return Seen(sentences(here, layers), "", sentences(spelled, untold, said_seeds(data["seeds"])))
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #32af532d
 NEAR_PARTS = dict(self="the token itself", previous="the one before", next="the one behind")

@@ -30,8 +30,8 @@ NOT_MEASURED = "Nothing of this was measured in this profile."
 
 
 def paragraph(
-    place: str,  # Section, figure or table of the paper
-    paper: str,  # What it shows there, in our words
+    place: str,  # Section, figure or table of the paper; empty: the question is ours
+    paper: str,  # What it shows there, or what is asked, in our words
     see,  # Function: rows, and `more` -> Seen, or None where nothing was measured
     rows: pd.DataFrame,  # All rows
     **more,  # What else it reads
@@ -39,7 +39,7 @@ def paragraph(
     "What is said beside a figure."
     seen = see(rows, **more) or Seen(NOT_MEASURED)
     parts = {
-        f"The paper ({place}):": paper,
+        f"The paper ({place}):" if place else "Asked:": paper,
         "Here:": seen.here,
         "Agreement:": seen.agrees,
         "What cannot be told:": seen.untold,
@@ -54,8 +54,8 @@ OF_SETTINGS = set()  # figures whose function reads the profile, too: rows, sett
 
 def told(
     figure: str,  # Name: p1_fig7b
-    place: str,  # Section, figure or table of the paper
-    paper: str,  # What it shows there, in our words
+    place: str,  # Section, figure or table of the paper; empty: the question is ours
+    paper: str,  # What it shows there, or what is asked, in our words
     see=None,  # As of `paragraph`; None: the function below, as a decorator
     of_settings: bool = False,  # Whether `see` reads the profile, too: see(rows, settings)
 ):
@@ -73,10 +73,11 @@ def told_beside(
     rows: pd.DataFrame,  # All rows
     figure: str,  # A key of `TOLD`
     settings: dict = None,  # The profile, from `read_profile`, for figures of `OF_SETTINGS`
+    **options,  # Of the figure's own function: family="bert"
 ) -> str:  # Markdown
     "What is said beside a figure."
     more = dict(settings=settings or {}) if figure in OF_SETTINGS else {}
-    return TOLD[choose("figure", figure, TOLD)](rows, **more)
+    return TOLD[choose("figure", figure, TOLD)](rows, **more, **options)
 
 # %% ../../../nbs/5_results/14_told/00_sentences.ipynb #28ed1245
 def listed(
