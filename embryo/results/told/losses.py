@@ -123,5 +123,8 @@ def see_languages(
         here = "Only begin and end were measured; what was learned by the end is said beside table 3."
     else:
         here = said_left(*left_after(d[d["state"] == "learned"]))
-        untold = sentences("Dates are those of checkpoints: one before may have been left at any time since.", untold)
+        untold = sentences(
+            "A date is that of a checkpoint: a plateau may have been left at any time since the checkpoint before.",
+            untold,
+        )
     return Seen(here, "No curve is printed to hold these against.", untold)
