@@ -2,19 +2,21 @@
 
 import re
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import embryo
-from embryo.ground.rows import row_frame
+from embryo.ground.rows import read_rows, row_frame
 from embryo.results.claims import p1_words
 from embryo.results.claims.ledger import held, ledger_data, said_claims, short_claims, table_claims
 from embryo.results.claims.replicates import FEW, FLAT, replicated
 from embryo.results.claims.text import said_claim
 from embryo.results.claims.verdicts import CLAIMS, VERDICTS, Claim, corrected, judged, largest, part
 
+ROOT = Path(__file__).parents[1]
 STEPS = (0, *(2**k for k in range(3, 13)))  # the last is 4096: a quarter of it is among them
 FUNCTION = ("det.", "conj.", "prep.")
 CONTENT = ("verb", "adv.", "adj.", "noun", "proper noun")
@@ -583,3 +585,17 @@ def test_both_tables_can_be_drawn(tmp_path):
         text = (tmp_path / f"{paper}_claims.md").read_text()
         assert "supported" in text and "Holm" in text and "Would be seen" in text
         assert (tmp_path / f"{paper}_claims.tex").is_file() and (tmp_path / f"{paper}_claims.csv").is_file()
+
+
+def test_levels_are_what_effects_are_differences_of():
+    "Of committed rows: an effect is the difference of its two levels, in doublings where they are steps."
+    checked = 0
+    for profile in ("grown", "transfer"):
+        paper = "p1" if profile == "grown" else "p2"
+        data = ledger_data(read_rows(ROOT / "papermill_runs" / profile / "rows.csv"), paper)
+        for x in data[(data["levels"] != "") & ~data["unit"].isin(["of the way", "of the last"])].itertuples():
+            a, b = (float(v.replace(",", "")) for v in re.findall(r" (?:at step )?([-\d.,]*\d)(?:, |$)", x.levels))
+            gap = np.log2(a / b) if "at step" in x.levels else a - b
+            assert abs(x.effect) == pytest.approx(abs(gap), abs=0.03 if "at step" in x.levels else 0.002), x.levels
+            checked += 1
+    assert checked > 20

@@ -39,7 +39,7 @@ def held(
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #9da6030d
 LEDGER = (
     "number paper place claim mode verdict part effect low high unit above below printed detectable can_support"
-    " can_contradict p_for p_against p p_holm seeds trainings decides figures reason note"
+    " can_contradict p_for p_against p p_holm seeds trainings decides figures reason note levels"
 ).split()
 
 
@@ -52,8 +52,8 @@ def lines_of(
     about = dict(number=c.number, paper=c.paper, place=c.place, claim=c.short, trainings=c.trainings, note=r.note)
     about |= dict(mode=r.mode, verdict=r.verdict, p=r.p, p_holm=p, figures=", ".join(c.figures))
     fields = (
-        "effect low high unit above below printed detectable can_support can_contradict p_for p_against seeds".split()
-    )
+        "effect low high unit above below printed detectable can_support can_contradict p_for p_against seeds levels"
+    ).split()
     why = lambda x: "" if np.isfinite(x.effect) else x.reason
     own = lambda x: dict(part=x.what, decides=x is r.decides, reason=why(x)) | {k: getattr(x, k) for k in fields}
     return [about | own(x) for x in r.parts]
@@ -105,7 +105,8 @@ def said_effect(
         return f"{x.part}: {x.reason}"
     model = "one model: " if x.trainings and x.seeds < 2 else ""
     printed = "" if pd.isna(x.printed) else f"; printed: {x.printed:+.2f}"
-    return f"{x.part}: {model}{said_short(x)}; asked: {said_range(x.above, x.below)}{printed}"
+    levels = f" ({x.levels})" if x.levels else ""
+    return f"{x.part}: {model}{said_short(x)}{levels}; asked: {said_range(x.above, x.below)}{printed}"
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #bc255a86
 def said_verdict(

@@ -13,7 +13,7 @@ import pandas as pd
 
 from .p1_words import DOUBLINGS, later, mean_of
 from .replicates import FEW, NOT_ASKED, Times, replicated, times, undated
-from .verdicts import Part, claim, largest, part
+from .verdicts import Part, claim, largest, part, said_levels
 from ..p1.attention import paper_places, with_near
 from ..p1.layers import at_depth
 from ..p1.losses import PROBES, chosen, one_split
@@ -86,7 +86,8 @@ def way_left(
         return Part(what, reason=f"{FEW} (none in the first tenth)")
     first, last = curve.iloc[:, 0].to_numpy(), curve.iloc[:, -1].to_numpy()
     left = (last - then) / np.maximum(last - first, 1e-9)
-    return part(what, np.clip(left, -2, 2), seeds, "of the way", below=LEFT, span=(0, 1))
+    levels = said_levels(first=first, then=then, last=last)
+    return part(what, np.clip(left, -2, 2), seeds, "of the way", below=LEFT, span=(0, 1), levels=levels)
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #32a223e4
 @claim(
@@ -107,6 +108,7 @@ def together(rows, mode, rng):
     if semantic is None or syntactic is None:
         return [Part(what, reason=when.reason(SEMANTIC if semantic is None else SYNTACTIC))]
     edges = dict(above=-TOGETHER, below=TOGETHER, span=(-when.span, when.span))
+    edges |= dict(levels=said_levels(True, semantic=semantic, syntactic=syntactic))
     return [part(what, semantic - syntactic, seeds, DOUBLINGS, **edges)]
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #eda72e87
@@ -216,11 +218,12 @@ def upper_layers(rows, mode, rng):
         return [Part(n, reason=FEW if lower else "too few layers") for n in names]
     mean = lambda which, when: in_window(curves, which, when)
     found = (
-        mean(lower, early) - mean(upper, early),
-        mean(upper, middle) - mean(lower, middle),
-        mean(upper, middle) - mean(upper, steps[-1:]),
+        dict(lower=mean(lower, early), upper=mean(upper, early)),
+        dict(upper=mean(upper, middle), lower=mean(lower, middle)),
+        dict(later=mean(upper, middle), last=mean(upper, steps[-1:])),
     )
-    return [part(n, x, seeds, "of all targets", above=0, span=(-1, 1)) for n, x in zip(names, found)]
+    about = dict(seeds=seeds, unit="of all targets", above=0, span=(-1, 1))
+    return [part(n, np.subtract(*of.values()), levels=said_levels(**of), **about) for n, of in zip(names, found)]
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #579918fc
 @claim(

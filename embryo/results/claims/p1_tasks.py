@@ -15,7 +15,7 @@ import pandas as pd
 from ...evaluation.knowledge.verdicts import careful
 from ...ground.printed import P2_TASKS
 from .replicates import FEW, NOT_ASKED, replicated, undated
-from .verdicts import Part, claim, largest, part
+from .verdicts import Part, claim, largest, part, said_levels
 from ..p1.attention import evenly
 from ..p1.losses import FAMILY, chosen, one_split
 from ..p1.orders import nearest
@@ -102,7 +102,8 @@ def quarter_enough(rows, mode, rng):
     if 0 in curves["albert"].columns:  # where little is gained at all, a ratio flatters
         what += f" (before pretraining {curves['albert'][0].iloc[0] / max(last.iloc[0], 1e-9):.2f} of the last)"
     # a curve that does not fall has at most all of its last value
-    return [part(what, x, seeds, "of the last", above=SHARE - BELOW, span=(0, 1))]
+    levels = said_levels(then=then, last=last)
+    return [part(what, x, seeds, "of the last", above=SHARE - BELOW, span=(0, 1), levels=levels)]
 
 # %% ../../../nbs/5_results/13_claims/04_p1_tasks.ipynb #430d6819
 def still_gains(
@@ -118,7 +119,9 @@ def still_gains(
     then = at_quarter(curves["one"])
     if then is None:
         return Part(what, reason=f"{FEW} (none at a quarter)")
-    return part(what, curves["one"].iloc[:, -1].to_numpy() - then, seeds, "accuracy", above=0, span=(-1, 1))
+    last = curves["one"].iloc[:, -1].to_numpy()
+    levels = said_levels(then=then, last=last)
+    return part(what, last - then, seeds, "accuracy", above=0, span=(-1, 1), levels=levels)
 
 # %% ../../../nbs/5_results/13_claims/04_p1_tasks.ipynb #4bffb96e
 @claim(
@@ -185,7 +188,9 @@ def albert_first(rows, mode, rng):
         if why:
             out.append(Part(n, reason=said_why(why)))
         else:
-            out.append(part(n, made["albert"] - made[f], seeds, "of the way", above=0, span=(-1, 1)))
+            levels = said_levels(**{FAMILY[k]: m for k, m in made.items()})
+            gap = made["albert"] - made[f]
+            out.append(part(n, gap, seeds, "of the way", above=0, span=(-1, 1), levels=levels))
     return out
 
 # %% ../../../nbs/5_results/13_claims/04_p1_tasks.ipynb #9add453a

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from .replicates import NOT_ASKED, Times, mean_doubling, replicated, times
-from .verdicts import Part, claim, part
+from .verdicts import Part, claim, part, said_levels
 from ..p1.losses import chosen, one_split
 from ..p1.orders import CONTENT, frequency_data
 
@@ -53,7 +53,8 @@ def later(
     what = f"{late} after {early}"
     if reason := when.reason((late, early)):
         return Part(what, reason=reason)
-    return part(what, when[late] - when[early], seeds, DOUBLINGS, above=0, span=(-when.span, when.span))
+    levels = said_levels(True, **{g: when[g] for g in (late, early)})
+    return part(what, when[late] - when[early], seeds, DOUBLINGS, above=0, span=(-when.span, when.span), levels=levels)
 
 # %% ../../../nbs/5_results/13_claims/02_p1_words.ipynb #5eaaf078
 def mean_of(
@@ -75,7 +76,8 @@ def content_later(
     function, content = mean_of(when, FUNCTION), mean_of(when, CONTENT)
     if function is None or content is None:
         return Part(what, reason=when.reason(FUNCTION if function is None else CONTENT))
-    return part(what, content - function, seeds, DOUBLINGS, above=0, span=(-when.span, when.span))
+    levels = said_levels(True, content=content, function=function)
+    return part(what, content - function, seeds, DOUBLINGS, above=0, span=(-when.span, when.span), levels=levels)
 
 # %% ../../../nbs/5_results/13_claims/02_p1_words.ipynb #a31a0b19
 @claim(
@@ -146,10 +148,12 @@ def masked_later(rows, mode, rng):
         return [Part(n, reason=f"fewer than three classes both ways: {Times(why=lost).reason(lost)}") for n in names]
     span = (-a.span, a.span)
     a, b = (np.stack([x[g] for g in groups], 1) for x in (a, b))
-    last = lambda c: np.mean([c[g].iloc[:, -1] for g in groups], axis=0)
+    when = said_levels(True, masked=b.mean(1), visible=a.mean(1))
+    seen, masked = (np.mean([c[g].iloc[:, -1] for g in groups], axis=0) for c in (seen, masked))
+    last = said_levels(visible=seen, masked=masked)
     return [
-        part(names[0], (b - a).mean(1), seeds, DOUBLINGS, above=0, span=span),
-        part(names[1], last(seen) - last(masked), seeds, "of all words", above=0, span=(-1, 1)),
+        part(names[0], (b - a).mean(1), seeds, DOUBLINGS, above=0, span=span, levels=when),
+        part(names[1], seen - masked, seeds, "of all words", above=0, span=(-1, 1), levels=last),
         part(names[2], agreement(a, b), seeds, "tau", above=SAME_ORDER, span=(-1, 1), pulled=True),
     ]
 
@@ -284,11 +288,13 @@ def bert_faster(rows, mode, rng):
         return [first, *(Part(n, reason=reason) for n in (same, faster, ends))]
     span = max(a.span, b.span)
     tau = agreement(*(np.stack([x[g] for g in groups], 1) for x in (a, b)))
-    ahead = mean_of(a, groups) - mean_of(b, groups)
+    means = [mean_of(x, groups) for x in (a, b)]
     at_end = [mean_of({g: doubling_at(curves[f][g], NEARLY) for g in groups}, groups) for f in models]
     return [
         first,
         part(same, tau, seeds, "tau", above=SAME_ORDER, span=(-1, 1), pulled=True),
-        part(faster, ahead, seeds, DOUBLINGS, above=0, span=(-span, span)),
-        part(ends, at_end[0] - at_end[1], seeds, DOUBLINGS, above=0, span=(-span, span)),
+        *(
+            part(n, x - y, seeds, DOUBLINGS, above=0, span=(-span, span), levels=said_levels(True, ALBERT=x, BERT=y))
+            for n, (x, y) in zip((faster, ends), (means, at_end))
+        ),
     ]

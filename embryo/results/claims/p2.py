@@ -16,7 +16,7 @@ import pandas as pd
 from ...ground.printed import P2_TABLE6, P2_TASKS, printed_score
 from ...pretraining.transplants import ARM, STAGE
 from .replicates import replicated
-from .verdicts import LEVEL, Part, claim, part
+from .verdicts import LEVEL, Part, claim, part, said_levels
 from ..p1.losses import chosen
 from ..p2.gain import task_mean
 from ..p2.scores import at_last_step, seed_scores
@@ -112,7 +112,8 @@ def difference(
     if means is None:
         return Part(what)
     what += (stuck(rows, [a, b]) or hardly_learned(rows, [a, b])) + without_gain(rows, [a, b])
-    found = part(what, means[a] - means[b], seeds, points(len(tasks)), above, below, span=(-1, 1))
+    levels = said_levels(**{l1: means[l1] for l1 in (a, b)})
+    found = part(what, means[a] - means[b], seeds, points(len(tasks)), above, below, span=(-1, 1), levels=levels)
     return replace(found, printed=printed_score(a, tasks) - printed_score(b, tasks))
 
 # %% ../../../nbs/5_results/13_claims/05_p2.ipynb #263cab45

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LEVEL', 'ROUND', 'CLAIMS', 'VERDICTS', 'ONE_SEED', 'Chance', 'Part', 'share', 'reach', 'seen_inside', 'seen_outside',
-           'powered', 'mirrored', 'part', 'largest', 'Claim', 'claim', 'Result', 'said_gone', 'inside', 'deciding',
-           'p_values', 'judged', 'holm', 'at_level', 'corrected']
+           'powered', 'mirrored', 'said_levels', 'part', 'largest', 'Claim', 'claim', 'Result', 'said_gone', 'inside',
+           'deciding', 'p_values', 'judged', 'holm', 'at_level', 'corrected']
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #bce73afa
 from dataclasses import dataclass, field, replace
@@ -46,6 +46,7 @@ class Part:
     seeds: int = 0
     reason: str = NOT_ASKED  # Why there is no effect, where there is none
     printed: float = np.nan  # The effect that the paper prints; NaN = none
+    levels: str = ""  # What the effect is a difference of: "verb at step 2,019, adv. at step 1,820"
     least: float = -np.inf  # The effect can be from here ...
     most: float = np.inf  # ... to here
     can_support: bool = False  # Would some such effect be seen in the range ...
@@ -117,6 +118,15 @@ def mirrored(
     low = np.maximum(np.minimum(off, back), span[0] - effect)
     return Chance(off, low, np.minimum(np.maximum(off, back), span[1] - effect))
 
+# %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #9942102f
+def said_levels(
+    steps: bool = False,  # Are these times, log2 of the step?
+    **of,  # Name -> (1 + draws,) values, the measured one first
+) -> str:  # "visible 0.95, masked 0.19", or "verb at step 2,019, adv. at step 1,820"
+    "What an effect is a difference of."
+    said = (lambda x: f"at step {2**x:,.0f}") if steps else (lambda x: f"{x:.3f}")
+    return ", ".join(f"{name} {said(float(np.asarray(x)[0]))}" for name, x in of.items())
+
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #e3fb9ecc
 ROUND = 1e-12  # what lies on an edge counts against either verdict
 
@@ -130,6 +140,7 @@ def part(
     below: float = np.inf,  # ... and below this
     span: tuple = (-np.inf, np.inf),  # Between which values the effect can lie
     pulled: bool = False,  # Does noise draw the effect to one side, as it does Kendall's tau?
+    levels: str = "",  # What it is a difference of, from `said_levels`
 ) -> Part:
     "An effect with its interval, its power and its p-values."
     effect = float(x[0])
@@ -141,7 +152,7 @@ def part(
     p_for = max(too_low, too_high)
     p_against = min(share(effect + chance.high >= above - ROUND), share(effect + chance.low <= below + ROUND))
     about = dict(above=above, below=below, p_for=p_for, p_against=p_against, seeds=seeds, reason="")
-    about |= dict(least=span[0], most=span[1], chance=chance)
+    about |= dict(least=span[0], most=span[1], chance=chance, levels=levels)
     return powered(Part(what, unit, effect, float(low), float(high), **about))
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #ee6bbb28
