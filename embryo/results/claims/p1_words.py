@@ -76,7 +76,7 @@ def content_later(
     function, content = mean_of(when, FUNCTION), mean_of(when, CONTENT)
     if function is None or content is None:
         return Part(what, reason=when.reason(FUNCTION if function is None else CONTENT))
-    levels = said_levels(True, content=content, function=function)
+    levels = said_levels(True, **{"content words": content, "function words": function})
     return part(what, content - function, seeds, DOUBLINGS, above=0, span=(-when.span, when.span), levels=levels)
 
 # %% ../../../nbs/5_results/13_claims/02_p1_words.ipynb #a31a0b19
