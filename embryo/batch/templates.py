@@ -34,6 +34,17 @@ def template_path(
     folder = "appendix" if name.startswith(("p1", "p2", "x_")) else "experiments"
     return repo_root() / "nbs" / folder / f"{name}.ipynb"
 
+# %% ../../nbs/6_batch/00_templates.ipynb #1ab8d805
+def _statements(tree):
+    "A tree's root and all statements below it; expressions hold none, and are most of a tree."
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            below = getattr(node, field, None)
+            todo += below if isinstance(below, list) else []
+
 # %% ../../nbs/6_batch/00_templates.ipynb #c011
 def _has_docstring(node):
     "Whether a module, function or class begins with a text."
@@ -47,7 +58,7 @@ def _has_docstring(node):
 def _parsed(source):
     "The syntax tree of Python text, without docstrings."
     tree = ast.parse(source)
-    for node in ast.walk(tree):
+    for node in list(_statements(tree)):
         if _has_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
     return tree
@@ -82,7 +93,7 @@ def _named(statement, module):
 def _imports(source, module=""):
     "The modules below `embryo` that a text imports, anywhere in it; `module` is where it stands, for relative imports."
     found = set()
-    for statement in ast.walk(_parsed(source)):
+    for statement in _statements(_parsed(source)):
         if not isinstance(statement, (ast.Import, ast.ImportFrom)):
             continue
         names = [n for n in _named(statement, module) if n.split(".")[0] == "embryo"]
