@@ -185,8 +185,8 @@ def answers_page(
         whole = f"All numbers and intervals: [{name.lower()}]({page})." if page in book.files else ""
         if said:
             parts.append("\n\n".join(filter(None, [f"### {name}", *said, whole])))
-    about = "Small models on two CPU cores, far from the papers' (what limits all of this stands on the [front page]"
-    about += "(nbs/index.ipynb))."
+    about = "Models far smaller than the papers', trained on two CPU cores or on a single GPU (what limits all of this"
+    about += " stands on the [front page](nbs/index.ipynb))."
     return "\n\n".join(["## What was found, in short", about, *parts]) if parts else ""
 
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #7a198a16
