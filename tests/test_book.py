@@ -430,6 +430,23 @@ def test_a_wide_table_scrolls(browser, served, width):
     assert browser.run(cut) == 0
 
 
+def test_a_picture_of_many_panels_can_be_read(browser, served):
+    "On a narrow screen it keeps two thirds of its size, in a box that scrolls by keyboard; on a wide one it is whole."
+    wide = "document.querySelector('#p1_fig3').closest('section').querySelector('.sideways')"
+    browser.open(served + P1_PAGE, 400)
+    browser.wait(f"{wide} && {wide}.tabIndex === 0")
+    assert browser.run(f"{wide}.querySelector('img').width / {wide}.querySelector('img').naturalWidth") > 0.6
+    assert browser.run(f"{wide}.getAttribute('role') + {wide}.getAttribute('aria-label')").startswith("regionwide")
+    assert browser.run(f"{wide}.getBoundingClientRect().right") <= 400
+    browser.run(f"{wide}.focus()")
+    browser.press("ArrowRight", 39)
+    browser.wait(f"{wide}.scrollLeft > 0")
+    browser.open(served + P1_PAGE, 1600)
+    browser.wait(f"{wide} && {wide}.querySelector('img').complete")
+    assert browser.run(f"{wide}.scrollWidth <= {wide}.clientWidth + 1 && !{wide}.hasAttribute('tabindex')")
+    check_clean(browser, served)
+
+
 SEEN = """[...document.querySelectorAll('#{0} .frame')].map((f, k) => f.offsetParent !== null ? k : -1)
     .filter(k => k >= 0).join()"""
 

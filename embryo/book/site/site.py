@@ -38,7 +38,7 @@ from embryo.book.papers import (
 )
 from ..planned import planned_nodes, planned_page, save_planned
 from .addresses import TEXTS, Book, held_files, relative, with_links
-from .look import CONF, ICON, SEARCH, STYLE
+from .look import CONF, ICON, SEARCH, STYLE, WIDE
 from ..slider import SCRIPT
 from ...ground.errors import EmbryoError
 from ...ground.files import command, read_json
@@ -311,7 +311,7 @@ def sources(
     out["cite.md"] = cite_page(book)
     out["index.md"] = first_page(book, house, at)
     out |= {"_static/book.css": STYLE, "_static/steps.js": SCRIPT, "_static/search.js": SEARCH}
-    out["_static/icon.svg"] = ICON
+    out |= {"_static/wide.js": WIDE, "_static/icon.svg": ICON}
     return out | {"conf.py": CONF}
 
 # %% ../../../nbs/7_book/07_site/02_site.ipynb #4dc63317
