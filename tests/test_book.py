@@ -105,17 +105,33 @@ def test_every_committed_figure_has_a_caption_with_its_evidence(written):
         profile, prefix = Path(page).parts[1], Path(page).stem.split("_")[0]
         texts = ["".join(c["source"]) for c in json.loads(written[page])["cells"]]
         captions = {m[1]: t for t in texts for m in re.finditer(r'class="evidence" id="(\w+)"', t)}
-        pictures = {f.stem for f in (ROOT / "figures" / profile).glob(f"{prefix}_*.png")}
+        moving = {f.stem for f in (ROOT / "figures" / profile).glob(f"{prefix}_*.gif")}
+        pictures = {f.stem for f in (ROOT / "figures" / profile).glob(f"{prefix}_*.png")} | moving
         assert pictures and not pictures - set(captions), pictures - set(captions)
         for name in pictures:
             mine = re.search(rf'id="{name}">.*?</div>', captions[name], re.S)[0]
             targets = re.findall(r'href="([^"]+)"', mine)
             paths = [os.path.normpath(os.path.join(os.path.dirname(page), urldefrag(t)[0])) for t in targets]
-            assert f"figures/{profile}/{name}.csv" in paths
+            numbers = name.rpartition("_layer")[0] if name in moving else name  # those of the figure it shows more of
+            assert f"figures/{profile}/{numbers}.csv" in paths
+            assert f"figures/{profile}/{name}.{'gif' if name in moving else 'png'}" in paths
             assert f"papermill_runs/{profile}/rows.csv" in paths
             assert f"nbs/profiles/{profile}.html" in paths
             assert page in paths and any("#cell-" in t for t in targets)
             assert any(p.startswith("nbs/5_results/") for p in paths) or name == "p1_history"
+
+
+def test_words_for_pictures_end_with_a_sentence(written):
+    "What is said of a picture begins where a sentence begins, and is not cut off."
+    for page in [p for p in written if p.endswith(".ipynb")]:
+        for cell in [c for c in json.loads(written[page])["cells"] if c["cell_type"] == "code"]:
+            if not any(kind.startswith("image/") for o in cell["outputs"] for kind in o.get("data", {})):
+                continue
+            alt = cell["metadata"]["mystnb"]["image"]["alt"]
+            own = any("alt" in about for o in cell["outputs"] for about in o.get("metadata", {}).values())
+            assert own or re.search(r"(?<!\.\.)[.!?]$", alt), (page, alt)
+            said = re.match(r"Drawing in the section (['\"]).*?\1\. (.)", alt)
+            assert not said or said[2].isupper(), (page, alt)
 
 
 def test_every_declared_figure_is_known():
