@@ -227,6 +227,9 @@ def test_the_sliders_are_valid(written):
         frames = re.findall(r'<div class="frame" data-step="[\d,]+"( hidden)?>', figure)
         assert frames[:-1] == [" hidden"] * (len(frames) - 1) and frames[-1] == ""
         assert f'max="{len(frames) - 1}" value="{len(frames) - 1}"' in figure
+        caption = figure.partition('<figcaption class="evidence">')[2]
+        for part in ("p1_embryology.html#p1_fig", "#cell-", "rows.csv", "profiles/open.html", "05_frames.html"):
+            assert part in caption, (part, caption)
         assert len(re.findall(r'(?:aria-label|alt)="[^"]{20,}"', figure)) == len(re.findall("<svg|<img", figure))
 
 

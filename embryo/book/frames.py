@@ -4,22 +4,26 @@
 
 # %% auto #0
 __all__ = ['LINE_HEIGHT', 'ASKED', 'SAID_ACCOUNTS', 'SAID', 'bars', 'word_frames', 'axis_range', 'percent', 'times',
-           'layers_panel', 'probe_panels', 'probe_frames', 'map_png', 'near_share', 'map_frames', 'sliders']
+           'layers_panel', 'probe_panels', 'probe_frames', 'map_png', 'near_share', 'map_frames', 'shown_in',
+           'slider_evidence', 'beside_note', 'sliders']
 
 # %% ../../nbs/7_book/05_frames.ipynb #d45facbd
 import base64
 import html
 import io
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from .captions import SLIDERS, all_figures, drawings, of_run
 from .slider import bar, label, line, picture, slider, some_steps
-from ..results.curves import POS_ORDER, curve_data
+from ..ground.files import read_json
+from ..results.curves import POS_ORDER, curve_data, dotted_note
 from ..results.figures import counted
 from ..results.p1.attention import shown_frames
-from ..results.p1.layers import account_data
+from ..results.p1.layers import account_data, untrained_note
 from ..results.p1.losses import FAMILY, PROBES
 from ..results.statistics import shared_steps
 
@@ -28,7 +32,7 @@ LINE_HEIGHT = 24  # units a class
 
 
 def bars(
-    data: pd.DataFrame,  # From `curve_data`, one step: group, value, low, high
+    data: pd.DataFrame,  # From `curve_data`, one step: group, value, low, high, perhaps majority
     top: float,  # Value at the right edge
     title: str,  # What is measured
     alt: str,  # What is shown, for those who do not see it
@@ -36,7 +40,7 @@ def bars(
     "One panel: a bar a class, with its interval."
     at = lambda value: 90 + 250 * value / top
     groups = [g for g in POS_ORDER if g in set(data["group"])]
-    values = data.set_index("group")
+    values = data.set_index("group").reindex(columns=["value", "low", "high", "majority"])
     parts = [label(90, 16, title, size=13)]
     for k, group in enumerate(groups):
         y = 28 + LINE_HEIGHT * k
@@ -44,6 +48,8 @@ def bars(
         parts.append(label(84, y + 13, group, "end"))
         parts.append(bar(90, y, at(value) - 90, 16))
         parts.append(line([(at(low), y + 8), (at(high), y + 8)], "error"))
+        most = values.loc[group, "majority"]
+        parts += [line([(at(most), y - 3), (at(most), y + 19)], "floor")] if pd.notna(most) else []
         parts.append(label(398, y + 13, f"{100 * values.loc[group, 'value']:.1f}%", "end"))
     bottom = 28 + LINE_HEIGHT * len(groups)
     parts.append(line([(90, 24), (90, bottom)]))
@@ -62,13 +68,16 @@ def word_frames(
     for asked, title in ASKED.items():
         if ((rows["evaluator"] == asked) & (rows["task"] == "pos-class")).any():
             d = curve_data(rows, asked)
-            panels[title] = d[(d["mode"] == "corrected") & (d["scale"] == "accuracy")]
+            d = d[(d["mode"] == "corrected") & (d["scale"] == "accuracy")]
+            panels[title] = d if asked == "mask_predict" else d.drop(columns="majority")
     steps = some_steps(sorted(set().union(*(d["step"] for d in panels.values()))))
     if len(steps) < 2:
         return {}
     out = {}
     for step in steps:
-        here = {title: (d[d["step"] == step], d["high"].max()) for title, d in panels.items()}
+        here = {
+            title: (d[d["step"] == step], d.filter(["high", "majority"]).max().max()) for title, d in panels.items()
+        }
         drawn = [bars(d, top, title, f"{title} at step {step:,}") for title, (d, top) in here.items() if len(d)]
         out[int(step)] = "".join(drawn)
     return out
@@ -96,7 +105,7 @@ def times(
     "A compression for reading."
     return f"{value:.2f}"
 
-
+# %% ../../nbs/7_book/05_frames.ipynb #e7d4ace7
 def layers_panel(
     data: pd.DataFrame,  # From `layer_data`, one task, one step
     last: pd.DataFrame,  # The same of the last step
@@ -104,8 +113,9 @@ def layers_panel(
     title: str,
     alt: str,
     said=percent,  # Value -> text
+    untrained: pd.DataFrame = None,  # The same of step 0; None, or empty: it was not probed
 ) -> str:  # <svg>
-    "One panel: what probes find over layers, and faint where it ends."
+    "One panel: what probes find over layers; faint, where it ends; dash-dotted, what they find untrained."
     layers = sorted(last["layer"])
     x = lambda layer: 56 + 330 * layers.index(layer) / max(1, len(layers) - 1)
     y = lambda value: 150 - 116 * (np.clip(value, *edge) - edge[0]) / (edge[1] - edge[0])
@@ -114,6 +124,8 @@ def layers_panel(
     parts += [label(50, y(v) + 4, said(v), "end") for v in edge]
     parts += [label(x(l), 170, str(l) if l else "emb.", "middle") for l in layers]
     parts.append(line(curve(last.sort_values("layer")), "faint"))
+    if untrained is not None and len(untrained):
+        parts.append(line(curve(untrained.sort_values("layer")), "untrained"))
     d = data.sort_values("layer")
     parts += [line([(x(l), y(a)), (x(l), y(b))], "error") for l, a, b in zip(d["layer"], d["low"], d["high"])]
     parts.append(line(curve(d), "curve"))
@@ -141,9 +153,10 @@ def probe_panels(
             continue
         edge = axis_range(g["value"].min(), g["value"].max())
         last = g[g["step"] == g["step"].max()]
+        first = g[g["step"] == 0]
         for step in steps:
             alt = f"probes of {task} by layer{behind}, at step {step:,}"
-            out[step].append(layers_panel(g[g["step"] == step], last, edge, f"{task}{behind}", alt, said))
+            out[step].append(layers_panel(g[g["step"] == step], last, edge, f"{task}{behind}", alt, said, first))
     return out
 
 
@@ -203,27 +216,40 @@ def map_frames(
         out[int(step)] = "".join(drawn)
     return out
 
+# %% ../../nbs/7_book/05_frames.ipynb #7473215b
+def shown_in(
+    page: str,  # An executed appendix, from the root of the repository
+    root: Path,  # The repository
+) -> dict:  # Figure or table -> (page, number of the cell)
+    "Where an appendix shows its figures."
+    cells = read_json(root / page)["cells"]
+    whole = [(dict(cell, source="".join(cell["source"])), number) for number, cell in enumerate(cells, 1)]
+    found = drawings(whole, root / "figures" / Path(page).parts[1])
+    return {name: (page, number) for number, drawn in found.items() for _, name in drawn}
+
+# %% ../../nbs/7_book/05_frames.ipynb #af899a5c
+def slider_evidence(
+    slider: str,  # words, probes or maps
+    profile: str,  # open ...
+    at: dict,  # From `shown_in`, of all appendices of the profile
+    root: Path,  # The repository
+    modules: dict,  # As of `made_in`
+) -> list:  # As of `evidence`
+    "What the caption of a slider links."
+    out = []
+    pages = []
+    for name in [n for n, shows in SLIDERS.items() if shows == slider and n in at]:
+        page, number = at[name]
+        called = all_figures()[name].title.partition(" - ")[0]
+        html_page = Path(page).with_suffix(".html")
+        out += [(called, f"{html_page}#{name}"), ("its numbers", f"figures/{profile}/{name}.csv")]
+        out.append((f"cell {number}", f"{html_page}#cell-{number}"))
+        pages += [page] * (page not in pages)
+    out += [*of_run(profile, root), *[("notebook", page) for page in pages]]
+    made = modules.get("book.frames")
+    return out + ([("how it is made", str(Path(made).with_suffix(".html")))] if made else [])
+
 # %% ../../nbs/7_book/05_frames.ipynb #443bea0e
-def sliders(
-    rows: pd.DataFrame,  # All rows of a profile
-    maps: pd.DataFrame = None,  # Its attention maps, if they were kept
-    about: str = "",  # What its captions say about the data
-    family: str = "albert",  # Which model
-    l1: str = "english",  # Trained on what
-) -> dict:  # {heading: HTML}
-    "The figures in steps that a profile has rows for."
-    r = shared_steps(rows[(rows["family"] == family) & (rows["l1"] == l1)], untrained=True)
-    who = f"{FAMILY.get(family, family)} on {l1.capitalize()}"
-    whose = dict.fromkeys(("words", "probes"), counted(r["seed"].nunique(), "seed"))
-    found = {"words": word_frames(r), "probes": probe_frames(r, family)}
-    if maps is not None:
-        own = maps[maps["series"].str.startswith(f"{family}-{l1}-s")]
-        found["maps"] = map_frames(own)
-        whose["maps"] = ", ".join(f"seed {name.rpartition('-s')[2]}" for name in own["series"].unique())
-    about = html.escape(about)
-    return {SAID[k][0]: slider(k, f, f"{SAID[k][1]} {who}, {whose[k]}. {about}".strip()) for k, f in found.items() if f}
-
-
 SAID = {
     "words": (
         "Words by part of speech",
@@ -242,3 +268,41 @@ SAID = {
         " has one scale of colours over all steps.",
     ),
 }
+
+# %% ../../nbs/7_book/05_frames.ipynb #633fd9a7
+def beside_note(
+    rows: pd.DataFrame,  # Of one family and L1
+    name: str,  # Of a slider
+) -> str:  # A sentence, or ""
+    "What stands beside the numbers of a checkpoint, or that it was not measured."
+    d = rows[rows["evaluator"] == dict(words="mask_predict", probes="probe").get(name)]
+    if name == "words" and len(d):
+        return dotted_note(d.assign(majority=d["value"].where(d["metric"] == "majority")))
+    return untrained_note(d, "Dash-dotted: the untrained model (step 0).") if name == "probes" else ""
+
+# %% ../../nbs/7_book/05_frames.ipynb #0bbe5687
+def sliders(
+    rows: pd.DataFrame,  # All rows of a profile
+    maps: pd.DataFrame = None,  # Its attention maps, if they were kept
+    about: str = "",  # What its captions say about the data
+    family: str = "albert",  # Which model
+    l1: str = "english",  # Trained on what
+    links: dict = None,  # Slider -> HTML, from `linked`
+) -> dict:  # {heading: HTML}
+    "The figures in steps that a profile has rows for."
+    r = shared_steps(rows[(rows["family"] == family) & (rows["l1"] == l1)], untrained=True)
+    who = f"{FAMILY.get(family, family)} on {l1.capitalize()}"
+    whose = dict.fromkeys(("words", "probes"), counted(r["seed"].nunique(), "seed"))
+    found = {"words": word_frames(r), "probes": probe_frames(r, family)}
+    if maps is not None:
+        own = maps[maps["series"].str.startswith(f"{family}-{l1}-s")]
+        found["maps"] = map_frames(own)
+        whose["maps"] = ", ".join(f"seed {name.rpartition('-s')[2]}" for name in own["series"].unique())
+    out = {}
+    for name, frames in found.items():
+        title, said = SAID[name]
+        text = html.escape(" ".join(filter(None, [said, beside_note(r, name), f"{who}, {whose[name]}.", about])))
+        below = f'<p class="links">{links[name]}</p>' if name in (links or {}) else ""
+        if frames:
+            out[title] = slider(name, frames, f"<p>{text}</p>{below}")
+    return out

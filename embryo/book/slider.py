@@ -35,7 +35,7 @@ MOST_STEPS = 16  # Ours
 def slider(
     name: str,  # Of the figure, a word
     frames: dict,  # {step: HTML without an empty line}, ascending
-    caption: str,  # HTML
+    caption: str,  # HTML, with its links
 ) -> str:  # HTML without an empty line, as Markdown wants it
     "A figure with a frame a step, the last one shown."
     if not 2 <= len(frames) <= MOST_STEPS:
@@ -49,7 +49,7 @@ def slider(
     output = f'<output for="{name}-step">{list(frames)[-1]:,}</output>'
     lines.append(f'<div class="control" hidden>{label} {control} {output}</div>')
     lines.append("<noscript><p>This is the last step. With JavaScript a slider shows the others.</p></noscript>")
-    return "\n".join([*lines, f"<figcaption>{caption}</figcaption>", "</figure>"])
+    return "\n".join([*lines, f'<figcaption class="evidence">{caption}</figcaption>', "</figure>"])
 
 # %% ../../nbs/7_book/04_slider.ipynb #f69c7156
 VOID = {"input", "img", "br", "meta", "link", "hr"}

@@ -124,6 +124,8 @@ figure.steps svg { width: 100%; max-width: 30rem; fill: currentColor; }
 figure.steps svg .axis, figure.steps svg .error { stroke: currentColor; stroke-width: 1; fill: none; }
 figure.steps svg .bar { fill: var(--pst-color-primary); opacity: .55; }
 figure.steps svg .curve { stroke: var(--pst-color-primary); stroke-width: 2.5; fill: none; }
+figure.steps svg .floor { stroke: currentColor; stroke-width: 1.5; stroke-dasharray: 2 2; fill: none; }
+figure.steps svg .untrained { stroke: currentColor; stroke-width: 1.2; stroke-dasharray: 9 3 2 3; fill: none; }
 figure.steps svg .faint { stroke: currentColor; opacity: .3; stroke-width: 2.5; fill: none; }
 figure.steps .frame:has(.panel) { grid-template-columns: repeat(3, minmax(0, 16rem)); }
 figure.steps .panel p { margin: .2rem 0; font-size: .85rem; }
@@ -131,6 +133,6 @@ figure.steps img.map { width: 100%; image-rendering: pixelated; padding: 0; }
 figure.steps .control { display: flex; flex-wrap: wrap; align-items: center; gap: .8rem; margin: .6rem 0; }
 figure.steps input { flex: 1 1 10rem; min-height: 2.75rem; max-width: 34rem; accent-color: var(--pst-color-primary); }
 figure.steps output { min-width: 4rem; font-variant-numeric: tabular-nums; }
-figure.steps figcaption { font-size: .9rem; font-weight: 400; text-align: left; color: var(--pst-color-text-base); }
+figure.steps figcaption { font-weight: 400; text-align: left; color: var(--pst-color-text-base); }
 @media (max-width: 500px) { figure.steps label { flex: 1 0 100%; } }
 """
