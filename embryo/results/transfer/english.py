@@ -54,7 +54,8 @@ def english_models(
     # stderr
 ) -> pd.DataFrame:
     "Scores of models of English, of untrained and of published ones, each at its last step."
-    tuned = rows[(rows["evaluator"] == "finetune") & (rows["l1"].map(ends_on_english) | rows["l1"].map(is_level))]
+    asked = np.array([ends_on_english(l1) or is_level(l1) for l1 in rows["l1"]], bool)
+    tuned = rows[(rows["evaluator"] == "finetune") & asked]
     out = []
     for family, own in tuned.groupby("family"):
         scores = seed_scores(own, family, "x_transfer_table3")
