@@ -30,6 +30,7 @@ from .settings import series_settings
 from .statistics import TRAINED, densest_seeds, shared_steps, steps_in_common
 from .told import losses, probes, relations, tables, tasks, transfer, words  # noqa: F401 - who speak by that
 from .told.ours import grown  # noqa: F401 - as well
+from .told.questions import english, heads, identity, twins  # noqa: F401 - likewise
 from .told.sentences import TOLD, told_beside
 
 # %% ../../nbs/5_results/15_page.ipynb #a3856e4f
