@@ -94,12 +94,13 @@ def said_sides(
     sign: str = "+",  # As of `within`
     places: int = 2,
     nobody: bool = True,  # Whether it is said, too, that nobody lies above
-) -> str:  # "surely above: flat +0.47 [+0.27, +0.68]; cannot be told: copy +0.10 [-0.10, +0.30]"
+) -> str:  # "surely above: flat +0.47 [+0.27, +0.68]; cannot be told: copy"
     "Who lies where."
     parts = []
     for key, word in zip(SIDES, (above, below, "cannot be told")):
         own = d[d["side"] == key]
         each = [f"{e.name} {within(e.value, e.low, e.high, sign, places)}" for e in own.itertuples(index=False)]
+        each = each if key != "open" else list(own["name"])  # their numbers are in the figure
         if each or (nobody and key == SIDES[0]):
             parts.append(f"{word}: {listed(each)}")
     return "; ".join(parts)
