@@ -70,9 +70,10 @@ def _tree(source):
     return ast.dump(_parsed(source))
 
 # %% ../../nbs/6_batch/00_templates.ipynb #c015
-def _module(name):
+@functools.cache
+def _module(name, root):
     "A dotted name below `embryo` as the file it stands for: corpora.tokens, corpora.__init__ for a folder, else None."
-    at = repo_root() / "embryo" / name.replace(".", "/")
+    at = root / "embryo" / name.replace(".", "/")
     if (at.parent / f"{at.name}.py").is_file():
         return name
     return f"{name}.__init__" if (at / "__init__.py").is_file() else None
@@ -92,12 +93,12 @@ def _named(statement, module):
 @functools.cache
 def _imports(source, module=""):
     "The modules below `embryo` that a text imports, anywhere in it; `module` is where it stands, for relative imports."
-    found = set()
+    found, root = set(), repo_root()
     for statement in _statements(_parsed(source)):
         if not isinstance(statement, (ast.Import, ast.ImportFrom)):
             continue
         names = [n for n in _named(statement, module) if n.split(".")[0] == "embryo"]
-        modules = {_module(n.removeprefix("embryo.")) for n in names if n != "embryo"} - {None}
+        modules = {_module(n.removeprefix("embryo."), root) for n in names if n != "embryo"} - {None}
         if names and not modules:
             raise EmbryoError(
                 f"{module or 'template'}: `{ast.unparse(statement)}` names no module of embryo; write"
