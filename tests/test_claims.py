@@ -11,7 +11,7 @@ import pytest
 import embryo
 from embryo.ground.rows import read_rows, row_frame
 from embryo.results.claims import p1_words
-from embryo.results.claims.ledger import held, ledger_data, said_claims, short_claims, table_claims
+from embryo.results.claims.ledger import held, ledger_data, said_claims, said_effect, short_claims, table_claims
 from embryo.results.claims.replicates import FEW, FLAT, replicated
 from embryo.results.claims.text import said_claim
 from embryo.results.claims.verdicts import CLAIMS, VERDICTS, Claim, corrected, judged, largest, part
@@ -439,8 +439,8 @@ def test_roles_peak_at_15_percent_and_then_fall():
     assert held_at(at_15)[0] == held_at(flat_top)[0] == "supported"
     assert held_at(no_decay)[0] == "not shown"
     # these decay, and the last score may be above that at 15% or below: what is wrong is the place
-    assert held_at(at_60) == ("contradicted", "SRL at step 2400 above that at 15%")
-    assert held_at(at_half) == ("contradicted", "SRL at step 2000 above that at 15%")
+    assert held_at(at_60) == ("contradicted", "SRL from 15% to step 2,400")
+    assert held_at(at_half) == ("contradicted", "SRL from 15% to step 2,000")
 
 
 def test_the_sentence_and_the_test_are_the_same():
@@ -590,6 +590,8 @@ def test_both_tables_can_be_drawn(tmp_path):
 def test_levels_are_what_effects_are_differences_of():
     "Of committed rows: an effect is the difference of its two levels, in doublings where they are steps."
     checked = 0
+    read_back = pd.read_csv(ROOT / "figures/grown/p1_claims.csv")
+    assert not [x.part for x in read_back.itertuples() if "nan" in said_effect(x)]
     for profile in ("grown", "transfer"):
         paper = "p1" if profile == "grown" else "p2"
         data = ledger_data(read_rows(ROOT / "papermill_runs" / profile / "rows.csv"), paper)

@@ -196,6 +196,29 @@ def test_what_needs_no_trees_on_the_front_page_is_that_of_the_rows():
     assert f"(difference {e['value']:.2f}, {e['low']:.2f} to {e['high']:.2f})" in text
 
 
+def test_trees_and_heads_on_the_front_page_itself():
+    "Scores of the three respelled languages with how far each was learned, and what two heads carry."
+    from embryo.results.p2.gain import differences
+    from embryo.results.transfer.arms import models_scored
+    from embryo.results.transfer.heads import loss_over_seeds, losses_without
+
+    text = said_in("index")
+    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    scored = models_scored(rows).query("twin == '' and task == 'STS-B'")
+    means, shares = (scored.groupby("l1")[column].mean() for column in ("value", "share"))
+    flat, first, second = ("flat-other", "nesting-either", "nesting-other")
+    anywhere = f"have {means[f'{flat}+partners']:.2f}, and were learned to {shares[flat]:.0%} of their way"
+    better = f"to {shares[first]:.0%} and {shares[second]:.0%}"
+    surely = f"has surely more, {means[f'{first}+partners']:.2f}; of the second, {means[f'{second}+partners']:.2f},"
+    assert anywhere in text and better in text and surely in text
+    held = differences(scored, [(f"{tree}+partners", f"{flat}+partners") for tree in (first, second)])
+    held = held.query("task == 'STS-B'").set_index("a")
+    assert held.loc[f"{first}+partners", "low"] > 0 > held.loc[f"{second}+partners", "low"]
+    lost = loss_over_seeds(losses_without(rows).query("l1 == 'nesting-closed' and task == 'STS-B' and heads == 2"))
+    lost = lost[lost["split"] == "dev"].set_index("which")["value"]
+    assert min(lost["equal"], lost["other"]) > 0.95 * means["nesting-closed"]
+
+
 def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
     "Words, probes, facts and tasks over the steps of `grown`, three trainings each."
     from embryo.results.curves import curve_data, reach_step

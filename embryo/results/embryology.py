@@ -196,6 +196,9 @@ def animations(
     "Show one head of each layer over pretraining; the files lie beside the figures."
     from IPython.display import Image, display
 
+    if self.maps.empty:
+        print("No animation: no attention maps were kept beside the rows of this profile.")
+        return
     for file in save_gifs(self.maps, self.folder):
         display(Image(filename=file, alt=f"Attention over pretraining, seed {self.shown}: {said_head(file.stem)}"))
 

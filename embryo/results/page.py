@@ -29,7 +29,7 @@ from .p1.attention import paper_places
 from .settings import series_settings
 from .statistics import TRAINED, densest_seeds, shared_steps, steps_in_common
 from .told import losses, probes, relations, tables, tasks, transfer, words  # noqa: F401 - who speak by that
-from .told.ours import grown  # noqa: F401 - as well
+from .told.ours import grown, suites  # noqa: F401 - as well
 from .told.questions import english, heads, identity, twins  # noqa: F401 - likewise
 from .told.sentences import TOLD, told_beside
 

@@ -105,7 +105,7 @@ def said_effect(
         return f"{x.part}: {x.reason}"
     model = "one model: " if x.trainings and x.seeds < 2 else ""
     printed = "" if pd.isna(x.printed) else f"; printed: {x.printed:+.2f}"
-    levels = f" ({x.levels})" if x.levels else ""
+    levels = f" ({x.levels})" if isinstance(x.levels, str) and x.levels else ""  # a table that was read has NaN
     return f"{x.part}: {model}{said_short(x)}{levels}; asked: {said_range(x.above, x.below)}{printed}"
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #bc255a86

@@ -134,7 +134,7 @@ def peak_and_decay(
     seeds: int,
 ) -> list:  # Of two parts
     "Whether a curve is highest at about 15% of pretraining, and whether it falls to the end."
-    names = ("later SRL above that at 15%", "SRL above the last")
+    names = ("SRL from 15% to a later step", "SRL falls to the last step")
     then = value_at(curve, PEAK)
     if then is None:
         return [Part(n, reason=f"{FEW} (none in the first 15%)") for n in names]
@@ -142,14 +142,15 @@ def peak_and_decay(
     done = curve.columns.to_numpy(float) / curve.columns[-1]
     late = done > ABOUT * PEAK
     before = (done >= PEAK / ABOUT) & (done < 1)
-    said = np.array([f"at step {k:.0f}" for k in curve.columns])
+    steps = [f"step {k:,.0f}" for k in curve.columns]
+    gains = {f"SRL from 15% to {s}": (then, x) for s, x, use in zip(steps, v.T, late) if use}
+    falls = {f"SRL falls from {s} to the last": (x, v[:, -1]) for s, x, use in zip(steps, v.T, before) if use}
+    falls |= {"SRL falls from 15% to the last": (then, v[:, -1])}
     about = dict(seeds=seeds, unit="of all targets", span=(-1, 1))
-    higher = largest(
-        [f"SRL {s} above that at 15%" for s in said[late]], v[:, late] - then[:, None], below=FLAT_TOP, **about
-    )
-    first = [f"SRL {s} above the last" for s in said[before]]
-    falls = np.c_[v[:, before], then] - v[:, -1:]
-    return [higher, largest([*first, "SRL at 15% above the last"], falls, above=0, **about)]
+    change = lambda pairs: np.stack([b - a for a, b in pairs.values()], 1)
+    levels = lambda pairs: [said_levels(**{"from": a, "to": b}) for a, b in pairs.values()]
+    higher = largest(list(gains), change(gains), below=FLAT_TOP, levels=levels(gains), **about)
+    return [higher, largest(list(falls), -change(falls), above=0, levels=levels(falls), **about)]
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #201b2053
 @claim(
@@ -166,7 +167,7 @@ def roles_decay(rows, mode, rng):
     curves, seeds = probe_curves(rows, mode, rng)
     there = curves is not None and "srl" in curves.columns.get_level_values(0)
     if not there:
-        return [Part(n) for n in ("later SRL above that at 15%", "SRL above the last")]
+        return [Part(n) for n in ("SRL from 15% to a later step", "SRL falls to the last step")]
     return peak_and_decay(curves["srl"], seeds)
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #676dd12b
@@ -222,7 +223,8 @@ def upper_layers(rows, mode, rng):
         dict(upper=mean(upper, middle), lower=mean(lower, middle)),
         dict(later=mean(upper, middle), last=mean(upper, steps[-1:])),
     )
-    about = dict(seeds=seeds, unit="of all targets", above=0, span=(-1, 1))
+    probed = [PROBES[t] for t in LAYERED if t in set(curves.columns.get_level_values("task"))]
+    about = dict(seeds=seeds, unit=f"of all targets, mean of {', '.join(probed)}", above=0, span=(-1, 1))
     return [part(n, np.subtract(*of.values()), levels=said_levels(**of), **about) for n, of in zip(names, found)]
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #579918fc

@@ -153,7 +153,7 @@ def masked_later(rows, mode, rng):
     last = said_levels(visible=seen, masked=masked)
     return [
         part(names[0], (b - a).mean(1), seeds, DOUBLINGS, above=0, span=span, levels=when),
-        part(names[1], seen - masked, seeds, "of all words", above=0, span=(-1, 1), levels=last),
+        part(names[1], seen - masked, seeds, "of words, mean of classes", above=0, span=(-1, 1), levels=last),
         part(names[2], agreement(a, b), seeds, "tau", above=SAME_ORDER, span=(-1, 1), pulled=True),
     ]
 

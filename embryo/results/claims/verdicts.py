@@ -164,6 +164,7 @@ def largest(
     above: float = -np.inf,  # The claim is true if one of them is above this ...
     below: float = np.inf,  # ... or if all of them are below this: one of the two
     span: tuple = (-np.inf, np.inf),  # Between which values an effect can lie
+    levels: list = (),  # (K,) what each is a difference of, from `said_levels`; empty: not said
 ) -> Part:
     "The largest of many effects, as a part of a claim."
     edge = above if np.isfinite(above) else below
@@ -182,6 +183,7 @@ def largest(
     own, high_off = np.sort(again[:, k] - effects[k]), np.sort(again[:, widest] - effects[widest])
     about = dict(above=above, below=below, p_for=p[0], p_against=p[1], seeds=seeds, reason="")
     about |= dict(least=span[0], most=span[1], chance=Chance(own, np.sort(-far * error[k]), high_off))
+    about |= dict(levels=levels[k]) if len(levels) else {}
     return powered(Part(names[k], unit, float(effects[k]), low, high, **about))
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #599a7fff

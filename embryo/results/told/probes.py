@@ -6,7 +6,8 @@
 __all__ = ['ENDS', 'NO_START', 'P1_PROBED', 'P1_UNTRAINED', 'NO_NUMBER', 'OTHER_TEXT', 'NEAR_PARTS', 'ends_of', 'ends_by',
            'sided', 'said_layers', 'crossing', 'said_crossing', 'drawn_layers', 'see_layers', 'said_curves',
            'said_gains', 'beyond', 'said_beyond', 'said_direction', 'side_of', 'said_discriminator', 'said_length',
-           'see_probes', 'most_selective', 'said_selective', 'see_selectivity', 'said_near', 'see_maps']
+           'said_rarer', 'see_probes', 'most_selective', 'said_selective', 'untrained_selectivity', 'see_selectivity',
+           'said_near', 'see_maps']
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #0aa5ebc1
 from functools import partial
@@ -20,7 +21,7 @@ from ..p1.attention import near_data, shown_head
 from ..p1.layers import curve_of
 from ..p1.losses import FAMILY, PROBES, chosen
 from ..p1.orders import names_of, selectivity_data
-from ..statistics import over_seeds
+from ..statistics import over_first, over_seeds
 from .sentences import ONE_SEED, SIDES, Seen, gap, listed, said_seeds, sentences, side, signed, told
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #b9998213
@@ -265,15 +266,42 @@ def said_length(
     layer: int,  # That is drawn
 ) -> str:  # A sentence; "" where no description length was measured
     "How much shorter labels become by what a layer knows, before pretraining and at the end."
-    d = chosen(rows, evaluator="probe", metric="compression", group="probe", family=family)
-    d = d[d["layer"] == layer]
+    known = chosen(rows, evaluator="probe", metric="compression", family=family)
+    d = known[(known["group"] == "probe") & (known["layer"] == layer)]
     if d["step"].nunique() < 2:
         return ""
     values = d.groupby(["task", "step"])["value"].mean().unstack()
-    each = (f"{PROBES[t]} {v.iloc[0]:.1f} to {v.iloc[-1]:.1f} times" for t, v in values.iterrows() if t in PROBES)
+    blind = known[known["group"] == "frequencies"].groupby("task")["value"].mean()
+    alone = {t: f" ({blind[t]:.1f} by label frequencies alone)" for t in blind.index}
+    there = [(t, v) for t, v in values.iterrows() if t in PROBES]
+    each = (f"{PROBES[t]} {v.iloc[0]:.1f} to {v.iloc[-1]:.1f} times{alone.get(t, '')}" for t, v in there)
     return f"Labels become shorter than in a uniform code, from the first checkpoint to the last: {listed(each)}."
 
+# %% ../../../nbs/5_results/14_told/02_probes.ipynb #2f7b9c99
+def said_rarer(
+    rows: pd.DataFrame,  # All rows
+    family: str,  # albert, bert or electra
+    layer: int,  # That is drawn
+) -> str:  # A sentence; "" where it was not measured
+    "Coreference by the F1 of its rarer answer, which accuracy hides behind the frequent one; gains within trainings."
+    where = dict(evaluator="probe", mode="corrected", metric="f1", group="probe", task="coref", family=family)
+    d = chosen(rows, **where)
+    d = d[d["layer"] == layer]
+    gains = over_first(d, by=("split", "step"))
+    gains = gains[gains["step"] > 0]
+    if gains.empty:
+        return ""
+    x = gains.loc[gains["step"].idxmax()]
+    first, last = (d.loc[d["step"] == step, "value"].mean() for step in (0, x["step"]))
+    words = dict(zip(SIDES, ("surely more", "surely less", "not told apart")))
+    sure = words[side(x["gain_low"], x["gain_high"], 0)]
+    gain = signed(x["gain"], (x["gain_high"] - x["gain_low"]) / 2)
+    return (
+        "Accuracy hardly shows coreference, most of whose pairs have one answer; F1 of the other one goes from"
+        f" {first:.2f} to {last:.2f} ({gain} within trainings, {sure})."
+    )
 
+# %% ../../../nbs/5_results/14_told/02_probes.ipynb #66ff633a
 def see_probes(
     rows: pd.DataFrame,  # All rows
     letter: str,  # Of the panel: a, b or c
@@ -292,8 +320,9 @@ def see_probes(
     agrees = said_direction(ends, family) if not none else "Cannot be told."
     untold = sentences(none, OTHER_TEXT if family in P1_PROBED else "", said_seeds(probes["seeds"]))
     own = said_discriminator(rows) if family == "electra" else ""
-    length = said_length(rows, family, probes["layer"].max())
-    return Seen(sentences(head, said_gains(ends), said_beyond(data), length, own), agrees, untold)
+    layer = probes["layer"].max()
+    length, rarer = said_length(rows, family, layer), said_rarer(rows, family, layer)
+    return Seen(sentences(head, said_gains(ends), rarer, said_beyond(data), length, own), agrees, untold)
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #9c878a51
 for letter, family in zip("abc", ("albert", "bert", "electra")):
@@ -312,13 +341,23 @@ def most_selective(
 
 def said_selective(
     best: dict,  # From `most_selective`
-) -> str:  # "SRL 0.33 ± 0.02 in layer 2 (accuracy 0.66); ..."
+    start: dict,  # (task, layer) -> selectivity of the untrained model
+) -> str:  # "SRL 0.33 ± 0.02 in layer 2 (untrained 0.21, accuracy 0.66); ..."
     "What each probe finds beyond its control task, where that is most."
     said = []
     for task, (x, _) in best.items():
         found = f"{x['selectivity']:.2f} ± {(x['high'] - x['low']) / 2:.2f}"
-        said.append(f"{PROBES[task]} {found} in layer {x['layer']:.0f} (accuracy {x['probe']:.2f})")
+        first = f"untrained {start[task, x['layer']]:.2f}, " if (task, x["layer"]) in start else ""
+        said.append(f"{PROBES[task]} {found} in layer {x['layer']:.0f} ({first}accuracy {x['probe']:.2f})")
     return "; ".join(said)
+
+
+def untrained_selectivity(
+    rows: pd.DataFrame,  # All rows
+) -> dict:  # (task, layer) -> mean over seeds; empty where the untrained model was not probed
+    "What ALBERT's probes find beyond their control tasks before the first update."
+    where = dict(evaluator="probe", mode="corrected", metric="micro_f1", group="selectivity", family="albert", step=0)
+    return chosen(rows, **where).groupby(["task", "layer"])["value"].mean().to_dict()
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #e89180f4
 @told(
@@ -337,8 +376,9 @@ def see_selectivity(
     above = listed(names_of(t for t, (x, _) in best.items() if x["low"] > 0))
     same = sum(x["layer"] == layer for x, layer in best.values())
     layers = f"The most accurate layer is the most selective one in {same} of {counted(len(best), 'task')}."
-    where = f"At the last step, in the most selective layer: {said_selective(best)}."
-    here = f"{where} Surely above its control task: {above}."
+    where = f"At the last step, in the most selective layer: {said_selective(best, untrained_selectivity(rows))}."
+    common = listed(names_of(t for t, (x, _) in best.items() if x["probe_low"] > x["majority"]))
+    here = f"{where} Surely above its control task: {above}; above always giving the most frequent class: {common}."
     spelled = "One control counts spelling, too." if data["spelled"].any() else ""
     untold = "Which layer is best: the highest of several is high by chance, too."
     return Seen(sentences(here, layers), "", sentences(spelled, untold, said_seeds(data["seeds"])))
