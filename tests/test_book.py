@@ -206,6 +206,45 @@ def test_the_first_page_says_which_claims_hold(written):
         assert beside and set(beside) <= {(v, n) for v, n, _ in shown}
     for paper in ("P1", "P2"):
         assert f"({paper}) beside ours" in written["index.md"]
+    effect = r"<p>[^<]+: [-+][\d.]+ \[[^]]+\][^<]*; asked: [^<]+; \d seeds?</p>"
+    assert len(re.findall(effect, written["index.md"])) >= sum(v != "cannot be tested here" for v in verdicts.values())
+    places = [written["index.md"].index(f"## {name}") for name in ("What was found", "What holds?", "Where to go on")]
+    assert places == sorted(places)
+
+
+def test_abstracts_are_answered_on_the_first_page(written):
+    "In the same words as on the page of each paper."
+    for page in ("papers/p1.md", "papers/p2.md"):
+        said = re.findall(r"^- \*[^*]+\.\* \*\*[^*]+\.\*\* .*[Cc]laim.+$", written[page], re.M)
+        assert len(said) == (5 if "p1" in page else 4)
+        assert all(line in written["index.md"] for line in said)
+
+
+def test_the_first_page_says_where_runs_disagree(written):
+    "A claim on which the runs of a paper's page differ names each of them with its verdict."
+    table = {int(n): line for line, n in re.findall(r"^(\| +(\d+)\. .*)$", written["papers/p1.md"], re.M)}
+    item = r"(<li><p><b class=.verdict[^>]+>[^<]+</b> (\d+)\..*?</li>)"
+    items = {int(n): text for text, n in re.findall(item, written["index.md"])}
+    head = re.search(r"^\| claim +\|(.+)\|$", written["papers/p1.md"], re.M)[1]
+    profiles = [name.strip() for name in head.split("|")]
+    differ = 0
+    for number, line in table.items():
+        main, *others = [v.strip().partition(" (")[0] for v in line.strip("|").split("|")[1:]]
+        for profile, verdict in zip(profiles[1:], others):
+            named = f"{profile}, one training: {verdict}" in items[number]
+            untold = "cannot be tested here" in (main, verdict)
+            assert named == (verdict != main and not untold), (number, profile)
+            differ += named
+    assert differ
+
+
+def test_appendices_of_several_profiles_have_titles_of_their_own(written):
+    "A search shows each by its profile."
+    titles = []
+    for page in [p for p in written if p.startswith("papermill_runs/")]:
+        cells = [c for c in json.loads(written[page])["cells"] if c["cell_type"] == "markdown"]
+        titles.append(re.search(r"^# (.+)$", "".join(cells[0]["source"]), re.M)[1])
+    assert len(titles) == len(set(titles)) > 1
 
 
 def test_no_table_with_a_caption_is_cut_off(written):
@@ -449,6 +488,27 @@ def test_a_wide_table_scrolls(browser, served, width):
     assert browser.run(cut) == 0
 
 
+@pytest.mark.parametrize("width", [400, 1600])
+def test_a_wide_table_says_that_it_scrolls(browser, served, width):
+    "Its box can have the focus and has a name and a hint; that of a table that fits has none."
+    boxes = "[...document.querySelectorAll('.sideways:has(> table)')].filter(b => b.offsetParent)"
+    wide = "b.scrollWidth > b.clientWidth + 1"
+    hint = "getComputedStyle(b, '::before').content.startsWith('\"scrolls sideways')"
+    told = f"b.tabIndex === 0 && b.getAttribute('role') === 'region' && /^wide table/.test(b.ariaLabel) && {hint}"
+    for page in (
+        "papermill_runs/transfer/appendix/x_transfer.html",
+        "papermill_runs/grown/appendix/p1_embryology.html",
+    ):
+        browser.open(served + page, width)
+        browser.wait(f"{boxes}.some(b => {wide} && {told})")
+        assert browser.run(f"{boxes}.filter(b => ({wide}) !== ({told})).length") == 0
+        assert browser.run("document.documentElement.scrollWidth") <= width
+    browser.run(f"{boxes}.find(b => {wide}).focus()")
+    browser.press("ArrowRight", 39)
+    browser.wait(f"{boxes}.some(b => b.scrollLeft > 0)")
+    check_clean(browser, served)
+
+
 def test_a_picture_of_many_panels_can_be_read(browser, served):
     "On a narrow screen it keeps two thirds of its size, in a box that scrolls by keyboard; on a wide one it is whole."
     wide = "document.querySelector('#p1_fig3').closest('section').querySelector('.sideways')"
@@ -477,12 +537,14 @@ def test_the_slider_turns_the_figure_by_keyboard(browser, served, name):
     last = browser.run(f"document.querySelector('#{name}-step').max")
     said = lambda: browser.run(f"document.querySelector('#{name} output').textContent")
     assert browser.run(seen) == last and said() == "16,000"
+    spoken = f"document.querySelector('#{name}-step').getAttribute('aria-valuetext')"
+    assert browser.run(spoken) == "step 16,000"  # and not the number of the frame
     browser.run(f"document.querySelector('#{name}-step').focus()")
     browser.press("ArrowLeft", 37)
     assert browser.run(seen) == str(int(last) - 1) and said() == "12,000"
     browser.press("Home", 36)
     assert browser.run(seen) == "0" and said() == "0"
-    assert browser.run(f"document.querySelector('#{name}-step').getAttribute('aria-valuetext')") == "step 0"
+    assert browser.run(spoken) == "step 0"
     check_clean(browser, served)
 
 

@@ -55,24 +55,34 @@ ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx
 
 # %% ../../../nbs/7_book/07_site/00_look.ipynb #2add2a42
 WIDE = """// A picture keeps two thirds of the size at which it was drawn (100 dots an inch in notebooks, 200 in files):
-// where there is less room (see the style), it scrolls in a box that can have the focus.
-const SCROLLS = {tabindex: "0", role: "region", "aria-label": "wide picture, scrolls sideways"};
-const reach = box => Object.entries(SCROLLS).forEach(([name, value]) =>
-  box.scrollWidth > box.clientWidth + 1 ? box.setAttribute(name, value) : box.removeAttribute(name));
-document.querySelectorAll(".bd-article :is(.cell_output, section, p) > img").forEach(picture => {
-  if (picture.closest("td")) return;
+// where there is less room (see the style), it scrolls in a box that can have the focus. So does a wide table.
+const reach = (box, what) => {
+  const scrolls = {tabindex: "0", role: "region", "aria-label": `wide ${what}, scrolls sideways`};
+  const wide = box.scrollWidth > box.clientWidth + 1;
+  Object.entries(scrolls).forEach(([name, value]) => wide ? box.setAttribute(name, value) : box.removeAttribute(name));
+};
+const boxed = (inner, what) => {
   const box = document.createElement("div");
   box.className = "sideways";
-  picture.replaceWith(box);
-  box.append(picture);
+  inner.replaceWith(box);
+  box.append(inner);
+  const sizes = new ResizeObserver(() => reach(box, what));
+  [box, inner].forEach(element => sizes.observe(element));
+  return box;
+};
+document.querySelectorAll(".bd-article :is(.cell_output, section, p) > img").forEach(picture => {
+  if (picture.closest("td")) return;
+  const box = boxed(picture, "picture");
   const fit = () => {
     const drawn = picture.naturalWidth / (picture.src.includes("/_images/") ? 1 : 2);
     picture.style.setProperty("--least", 2 * drawn / 3 + "px");
-    reach(box);
+    reach(box, "picture");
   };
   if (picture.complete) fit();
   picture.addEventListener("load", fit);
-  new ResizeObserver(() => reach(box)).observe(box);
+});
+document.querySelectorAll(".bd-article table").forEach(table => {
+  if (!table.parentElement.closest("table")) boxed(table, "table");
 });
 """
 
