@@ -359,7 +359,7 @@ def sizes_of(
 ) -> dict:  # {profile: from `said_run`}, those that the claims are held against first
     "How large all runs are that claims were held against."
     out = {}
-    pairs = [(k, p, name) for p, of in found.items() for k, name in enumerate(of)]
+    pairs = [(k > 0, p, name) for p, of in found.items() for k, name in enumerate(of)]
     for _, p, name in sorted(pairs):
         out.setdefault(name, said_run(read_profile(root / f"nbs/profiles/{name}.toml"), p))
     return out
