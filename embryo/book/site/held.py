@@ -288,6 +288,8 @@ def paper_page(
 # a line -> (how a word looks, what it means here)
 GLOSSARY = {
     "Of verdicts": {
+        r"leaning against": "*leaning against*: an effect outside what is asked, surely on that side of zero",
+        r"but for the correction": "*but for the correction*: so by its own interval, but not among many claims",
         r"seen from": "*seen from 0.1 on*: an effect so far beyond what is asked would be found by 8 of 10 such runs",
         r"stuck": "*stuck*: a model that never learned more of its L1 than how frequent tokens are",
         r"learned to \d": "*learned to 8%*: so far on the way from there to the best loss that its L1 allows",
