@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['WHY', 'ABSTRACT', 'THIS_MODEL', 'MARK', 'READ', 'GLOSSARY', 'OF_PAPER', 'SHORT', 'said_main', 'said_effect',
-           'in_words', 'verdict_of', 'answer', 'numbered', 'spelled', 'answered', 'abstract_list', 'control_of',
-           'ledgers_of', 'beside_runs', 'otherwise', 'cautions_of', 'paper_page', 'said_run', 'glossary', 'below_claim',
-           'sizes_of', 'held_claims']
+           'in_words', 'verdict_of', 'answer', 'numbered', 'leanings', 'spelled', 'answered', 'abstract_list',
+           'control_of', 'ledgers_of', 'beside_runs', 'otherwise', 'cautions_of', 'paper_page', 'said_run', 'glossary',
+           'below_claim', 'sizes_of', 'held_claims']
 
 # %% ../../../nbs/7_book/07_site/02_held.ipynb #a7f2c3bd
 import re
@@ -23,6 +23,7 @@ from embryo.results.claims.ledger import (
     open_because,
     said_beside,
     said_claims,
+    said_never,
     said_printed,
     said_range,
     said_short,
@@ -57,7 +58,7 @@ WHY = OPEN | {
     "supported": "supported if it were the only claim",
     "contradicted": "contradicted if it were the only claim",
     "against": "it leans the other way",
-    "never": "such a run could not have supported it",
+    "never": "",  # its parts are said
     "": "the interval leaves it open",
 }
 
@@ -75,7 +76,8 @@ def in_words(
     said[0] += "" if pd.isna(x.printed) else f", the paper prints {x.printed:+.2f}"
     if x.verdict == VERDICTS[2]:
         why = open_because(main)
-        said.append("too weak to tell" if not why and said_printed(main) else WHY[why])
+        why = "too weak to tell" if not why and said_printed(main) else WHY[why]
+        said.append(why or said_never(main))
     return "; ".join(said)
 
 # %% ../../../nbs/7_book/07_site/02_held.ipynb #944c7902
@@ -131,6 +133,19 @@ def numbered(
     said = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return f"claim{'s' * (len(numbers) > 1)} {', '.join(said)}"
 
+# %% ../../../nbs/7_book/07_site/02_held.ipynb #a9fccab8
+def leanings(
+    found: dict,  # {number: from `ledger_of`, one claim}, of claims that are not told in words
+) -> str:  # " (2, 3 lean for it, 5 against it)"; "" where none has an effect
+    "On which side of what is asked the effects lie that decide, sure or not."
+    sides = {"for": [], "against": []}
+    for n, g in found.items():
+        x = said_main(g)
+        if pd.notna(x.effect):
+            sides["for" if x.above < x.effect < x.below else "against"].append(str(n))
+    said = [f"{', '.join(numbers)} {side} it" for side, numbers in sides.items() if numbers]
+    return f" (leaning, not told: {'; '.join(said)})" if said else ""
+
 # %% ../../../nbs/7_book/07_site/02_held.ipynb #c1923606
 def spelled(
     g: pd.DataFrame,  # From `ledger_of`, one claim
@@ -151,7 +166,8 @@ def answered(
     said = [in_words(found[n]) for n in in_full]
     for verdict in VERDICTS[2:]:
         rest = [n for n, v in verdicts.items() if v == verdict and n not in in_full]
-        said += [f"{numbered(rest)} {verdict}"] if rest else []
+        lean = leanings({n: found[n] for n in rest}) if verdict == VERDICTS[2] else ""
+        said += [f"{numbered(rest)} {verdict}{lean}"] if rest else []
     sentences = ". ".join(text[:1].upper() + text[1:] for text in said)
     return f"**{answer(list(verdicts.values()))}.** {sentences}."
 

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'LEDGER', 'HOLDS', 'OPEN', 'held', 'lines_of', 'ledger_data', 'claims', 'said_range', 'said_short',
-           'said_effect', 'said_verdict', 'part_status', 'said_parts', 'main_line', 'could_be', 'said_size',
-           'said_sizes', 'said_power', 'claim_line', 'table_claims', 'said_alone', 'leans_against', 'open_because',
-           'said_claims', 'reserved', 'said_printed', 'said_beside', 'short_claims', 'correction_note',
+           'said_effect', 'said_verdict', 'part_status', 'said_parts', 'main_line', 'could_be', 'said_never',
+           'said_size', 'said_sizes', 'said_power', 'claim_line', 'table_claims', 'said_alone', 'leans_against',
+           'open_because', 'said_claims', 'reserved', 'said_printed', 'said_beside', 'short_claims', 'correction_note',
            'published_note', 'seeds_note']
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #fec20e30
@@ -159,6 +159,14 @@ def could_be(
     verdict = main["verdict"].iloc[0]
     supported = bool(measured["can_support"].all()) or verdict == VERDICTS[0]
     return supported, bool(measured["can_contradict"].any()) or verdict == VERDICTS[1]
+
+# %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #56d3f59b
+def said_never(
+    main: pd.DataFrame,  # From `ledger_data`, one claim, one mode
+) -> str:  # "such a run could not have supported: same order (tau)"
+    "Which parts no such run could have supported, at the level of the first step of Holm's correction."
+    weak = main.loc[main["effect"].notna() & ~main["can_support"].astype(bool), "part"]
+    return f"such a run could not have supported: {'; '.join(weak)}"
 
 # %% ../../../nbs/5_results/13_claims/06_ledger.ipynb #4c314228
 def said_size(
@@ -314,7 +322,7 @@ def said_beside(
         said.append(f"by: {x.part}")
     if x.verdict == VERDICTS[2] and not alone:
         seen = could_be(main)[0]
-        said.append(f"seen from {said_sizes(main)} on" if seen else "such a run could not have supported it")
+        said.append(f"seen from {said_sizes(main)} on" if seen else said_never(main))
     said += filter(None, [said_printed(main) if x.verdict == VERDICTS[2] and not alone else ""])
     if len(other) and main_line(other).verdict != x.verdict:
         said.append(f"as published: {main_line(other).verdict}")

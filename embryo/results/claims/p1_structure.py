@@ -218,6 +218,8 @@ def upper_layers(rows, mode, rng):
     if not len(early) or not len(middle) or not lower:
         return [Part(n, reason=FEW if lower else "too few layers") for n in names]
     mean = lambda which, when: in_window(curves, which, when)
+    whens = [f"to step {early[-1]:,.0f}", f"steps {middle[0]:,.0f} to {middle[-1]:,.0f}", f"to step {steps[-1]:,.0f}"]
+    names = [f"{name} ({when})" for name, when in zip(names, whens)]
     found = (
         dict(lower=mean(lower, early), upper=mean(upper, early)),
         dict(upper=mean(upper, middle), lower=mean(lower, middle)),

@@ -8,7 +8,7 @@ __all__ = ['QUESTIONS', 'IN_WORDS', 'table_questions', 'questions', 'said_questi
 # %% ../../../nbs/5_results/09_transfer/02_questions.ipynb #qstn0002
 import pandas as pd
 
-from ..figures import figure
+from ..figures import counted, figure
 from ..levels import coin, trivial_levels
 from ..nursery.tables import with_interval
 from ..p2.gain import differences
@@ -96,8 +96,10 @@ def said_questions(
     found = questions(rows)
     if found.empty:
         return "No two languages of a question were run."
+    tasks = found[found["task"] != "mean"].groupby(["a", "b"])["task"].nunique()
     return "\n".join(
-        f"{QUESTIONS[e.a, e.b]} ({e.a} - {e.b}): {e.difference:+.2f} [{e.low:+.2f}, {e.high:+.2f}], {e.verdict}"
+        f"{QUESTIONS[e.a, e.b]} ({e.a} - {e.b}; {counted(tasks[e.a, e.b], 'task')}): {e.difference:+.2f}"
+        f" [{e.low:+.2f}, {e.high:+.2f}], {e.verdict}"
         for e in found[found["task"] == "mean"].itertuples()
     )
 

@@ -77,7 +77,7 @@ def said_cost_of(
         return f"{FAMILY[family]}: the untrained model was not probed."
     at = gains.iloc[0]
     seeds = counted(int(gains["paired"].min()), "seed")
-    where = f"{FAMILY[family]} ({seeds}, layer {at['layer']} of {at['depth']}, step {at['step']:,.0f}):"
+    where = f"{FAMILY[family]} ({seeds} at both ends, layer {at['layer']} of {at['depth']}, step {at['step']:,.0f}):"
     above, below = (said_gained(gains, which) for which in SIDES[:2])
     said = f"surely above the untrained model's: {above}. Surely below: {below}."
     return sentences(f"{where} {said}", said_words(gains))
@@ -142,7 +142,7 @@ def said_classes(
     a, b = d.iloc[0], d.iloc[-1]
     apart = "their intervals are apart" if a["high"] < b["low"] else "their intervals overlap"
     steps = [f"{x['pos']} (step {10 ** x['age']:,.0f}, {counted(int(x['n']), 'word')})" for x in (a, b)]
-    return f"On average first is {steps[0]}, last {steps[1]}; {apart}."
+    return f"Of classes that have a name the first is {steps[0]} on average, the last {steps[1]}; {apart}."
 
 # %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #e1f4373f
 def said_agreement(
