@@ -193,7 +193,8 @@ def test_what_needs_no_trees_on_the_front_page_is_that_of_the_rows():
     without = "loses {:.2f} of {:.2f}, without another one {:.2f}"
     assert without.format(lost.loc["equal", "value"], all_of, lost.loc["other", "value"]) in text
     e = lost.loc["difference"]
-    assert f"(difference {e['value']:.2f}, {e['low']:.2f} to {e['high']:.2f})" in text
+    left = [f"{all_of - lost.loc[which, 'value']:.2f}" for which in ("equal", "other")]
+    assert f"(difference {e['value']:.2f}, {e['low']:.2f} to {e['high']:.2f}): {' and '.join(left)} are left" in text
 
 
 def test_trees_and_heads_on_the_front_page_itself():
