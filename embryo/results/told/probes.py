@@ -338,7 +338,7 @@ def most_selective(
     tasks = [(t, known[known["task"] == t]) for t in PROBES]
     return {t: (d.loc[d["selectivity"].idxmax()], d.loc[d["probe"].idxmax(), "layer"]) for t, d in tasks if len(d)}
 
-
+# %% ../../../nbs/5_results/14_told/02_probes.ipynb #5dbb5b83
 def said_selective(
     best: dict,  # From `most_selective`
     start: dict,  # (task, layer) -> selectivity of the untrained model
@@ -351,7 +351,7 @@ def said_selective(
         said.append(f"{PROBES[task]} {found} in layer {x['layer']:.0f} ({first}accuracy {x['probe']:.2f})")
     return "; ".join(said)
 
-
+# %% ../../../nbs/5_results/14_told/02_probes.ipynb #bbc6463c
 def untrained_selectivity(
     rows: pd.DataFrame,  # All rows
 ) -> dict:  # (task, layer) -> mean over seeds; empty where the untrained model was not probed

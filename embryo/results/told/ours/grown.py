@@ -67,7 +67,7 @@ def said_words(
     only = [t for t, s in sides["accuracy"].items() if s == "above" and sides["selectivity"].get(t, s) != "above"]
     return f"More accurate and not surely more selective: {listed(names_of(only))}."
 
-
+# %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #ad8fe9b3
 def said_cost_of(
     gains: pd.DataFrame,  # From `cost_gains`
     family: str,  # Whose
@@ -201,7 +201,7 @@ def edge_of(
     nearest = curve.loc[curve["value"].idxmin(), "step"]
     return {curve["step"].min(): "first", curve["step"].max(): "last"}.get(nearest, "")
 
-
+# %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #f1ed8df4
 def said_edges(
     curves: pd.DataFrame,  # From `stage_curves`, one reference
 ) -> str:  # "at the first step looked at (125) in 2 of 2 runs, there 0.09 nats away"
@@ -216,7 +216,7 @@ def said_edges(
             said.append(f"at the {end} step looked at ({step:,.0f}) in {of}, there {away:.2f} nats away")
     return " and ".join(said)
 
-
+# %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #1b863e2d
 def said_nearest(
     line,  # Of `stages`: reference, step, low, high
     curves: pd.DataFrame,  # From `stage_curves`
