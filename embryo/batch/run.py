@@ -28,7 +28,7 @@ from .nodes import Node, figures_of, leaves_of, made_weights
 from .plan import Plan, agreement, how_long, measured
 from .progress import FAILED, LOCK, PART, Progress, follow
 from .templates import check_parameters, template_path
-from .worker import register_engine, worker
+from .worker import leave_out, register_engine, worker
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import atomic, disk_errors, read_json, sweep, write_json
 from ..ground.machine import device, end_tree, keep_memory, provenance
@@ -102,6 +102,7 @@ def execute(
     here: bool,  # In this process instead of a kernel
 ):
     "Run a node's notebook until its rows are there."
+    leave_out()
     import papermill
     from papermill.exceptions import PapermillExecutionError
 

@@ -64,10 +64,10 @@ def _parsed(source):
     return tree
 
 # %% ../../nbs/6_batch/00_templates.ipynb #tree0001
-@functools.cache
+@functools.cache  # a tree as text is three times as long as its source
 def _tree(source):
-    "The syntax tree of Python text, as text, without docstrings."
-    return ast.dump(_parsed(source))
+    "Hash of the syntax tree of Python text, without docstrings."
+    return digest(ast.dump(_parsed(source)))
 
 # %% ../../nbs/6_batch/00_templates.ipynb #c015
 @functools.cache
