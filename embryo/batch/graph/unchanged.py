@@ -53,8 +53,8 @@ def stamp(
 def asked_of(
     study: Study,  # What is studied
 ) -> dict:
-    "What was wanted: data and seeds."
-    return dict(data=str(study.data), seeds={name: list(seeds) for name, seeds in study.part.items()})
+    "What was wanted: which data, and which seeds of which results."
+    return dict(data=str(study.data), results=study.profile.get("results", {}))
 
 # %% ../../../nbs/6_batch/02_graph/05_unchanged.ipynb #f50151f1
 def note_unchanged(
