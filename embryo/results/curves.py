@@ -234,7 +234,8 @@ def reach_step(
     out = []
     for g, d in data[(data["mode"] == mode) & (data["scale"] == "accuracy")].groupby("group"):
         d = d.sort_values("step")
-        error = (d["high"] - d["low"]) / 2 / norm.ppf(0.975)
+        # the longer side: the other may have been cut where accuracy ends
+        error = np.maximum(d["high"] - d["value"], d["value"] - d["low"]) / norm.ppf(0.975)
         out.append((g, *reach(d["step"], d["value"], error, share, of), d["value"].iloc[-1]))
     return pd.DataFrame(out, columns=["group", "step", "low", "high", "last"]).sort_values("step", ignore_index=True)
 

@@ -66,7 +66,9 @@ def honest_errors(
     none = (e < 1e-9) & (n > 1)
     constant = none & (v.abs() < 1e-9) & df["metric"].isin(CORRELATIONS)
     share = none & v.isin([0, 1]) & ~df["metric"].isin(CORRELATIONS)
-    return e.mask(constant, (n - 1) ** -0.5).mask(share, share_error(v, n))
+    unrelated = (n - 1).where(n > 1) ** -0.5
+    small = (df["metric"] == "matthews") & (v.abs() <= 2 * unrelated) & (e < unrelated)
+    return e.mask(constant | small, unrelated).mask(share, share_error(v, n))
 
 # %% ../../nbs/5_results/00_statistics.ipynb #c008a
 def over_seeds(

@@ -124,7 +124,10 @@ def cell_error(
     if all_alike(metric, cells):
         cells = np.add(cells, 1)
         n = n + 4
-    return float(cell_scores(rng.multinomial(n, cells / n, draws))[metric].std(ddof=1))
+    error = float(cell_scores(rng.multinomial(n, cells / n, draws))[metric].std(ddof=1))
+    unrelated = unrelated_error(n) if metric == "matthews" else 0.0
+    # as long as the answers may be unrelated to the labels, they are no better known than that
+    return max(error, unrelated) if abs(cell_scores(cells)[metric]) <= 2 * unrelated else error
 
 # %% ../../../nbs/4_evaluation/06_tasks/03_scores.ipynb #c029
 def row_correlations(

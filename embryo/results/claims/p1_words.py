@@ -171,21 +171,24 @@ def forms_by_frequency(rows, mode, rng):
     "Claim 4."
     when, seeds = word_times(dict(albert=word_rows(rows, "reconstruct", "verb-form", mode)), rng)
     when = when["albert"]
-    names = ["other forms after -s", "-ing after other forms", "order of frequencies (tau)"]
-    others = [when[g] for g in when if g not in ("V-es", "V-ing")]
+    order = "order of frequencies (tau)"
+    others = [g for g in when if g not in ("V-es", "V-ing")]
     reason = when.reason(("V-es", "V-ing")) or ("" if others else "no other form learned")
     if reason:
-        return [Part(n, reason=reason) for n in names]
-    first = np.minimum(np.min(others, 0), when["V-ing"]) - when["V-es"]
-    last = when["V-ing"] - np.maximum(np.max(others, 0), when["V-es"])
+        return [Part(n, reason=reason) for n in ("other forms after -s", "-ing after other forms", order)]
+    pairs = [*((g, "V-es") for g in others), ("V-ing", "V-es"), *(("V-ing", g) for g in others)]
     span = (-when.span, when.span)
-    parts = [part(n, x, seeds, DOUBLINGS, above=0, span=span) for n, x in zip(names, (first, last))]
+    parts = []
+    for late, early in pairs:
+        levels = said_levels(True, **{late: when[late], early: when[early]})
+        effect = when[late] - when[early]
+        parts.append(part(f"{late} after {early}", effect, seeds, DOUBLINGS, above=0, span=span, levels=levels))
     column = "rank" if mode == "corrected" else "index"
     ranks = frequency_data(rows).set_index("group")[column].reindex(list(when))
     if ranks.isna().any():
-        return [*parts, Part(names[2], reason="frequencies of forms not asked")]
+        return [*parts, Part(order, reason="frequencies of forms not asked")]
     tau = agreement(np.stack(list(when.values()), 1), ranks.to_numpy(float))
-    return [*parts, part(names[2], tau, seeds, "tau", above=SAME_ORDER, span=(-1, 1), pulled=True)]
+    return [*parts, part(order, tau, seeds, "tau", above=SAME_ORDER, span=(-1, 1), pulled=True)]
 
 # %% ../../../nbs/5_results/13_claims/02_p1_words.ipynb #4a04d420
 FIRST = "50-99"  # Of the bands of frequency rank

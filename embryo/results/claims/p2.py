@@ -226,7 +226,7 @@ def english_stage(rows, mode, rng):
     l1s = sorted(l for l in known if ARM not in l and f"{l}{ARM}{STAGE}" in known)
     # the paper's own, where there are any: others may have been asked less
     l1s = [l for l in l1s if f"{l}{ARM}{STAGE}" in P2_TABLE6] or l1s
-    names = ["mean gain", "Java's gain above the others'"]
+    names = ["mean gain", "Java's gain above that of others"]
     asked = [*l1s, *(f"{l}{ARM}{STAGE}" for l in l1s)]
     means, seeds, tasks = l1_means(scores, asked, rng) if l1s else (None, 0, [])
     if means is None:
@@ -234,7 +234,8 @@ def english_stage(rows, mode, rng):
     gains = {l: means[f"{l}{ARM}{STAGE}"] - means[l] for l in l1s}
     unit = points(len(tasks))
     first = part(names[0], np.mean(list(gains.values()), 0), seeds, unit, above=0, below=LITTLE, span=(-1, 1))
-    others = [g for l, g in gains.items() if l != "java"]
+    others = [l for l in gains if l != "java"]
     if "java" not in gains or not others:
         return [first, Part(names[1], reason=f"a stage after {'another L1' if 'java' in gains else 'java'} not asked")]
-    return [first, part(names[1], gains["java"] - np.max(others, 0), seeds, unit, above=0, span=(-1, 1))]
+    more = {f"Java's gain above that of {l}": gains["java"] - gains[l] for l in others}
+    return [first, *(part(name, x, seeds, unit, above=0, span=(-1, 1)) for name, x in more.items())]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIDE', 'FEWEST', 'SHUFFLES', 'CHANCE', 'CURVE', 'SCORES', 'ORDER', 'log_widths', 'split_gains', 'change_point',
-           'changes', 'aligned', 'paired', 'curve_names', 'orders']
+           'changes', 'gap_variance', 'seeds_error', 'aligned', 'paired', 'curve_names', 'orders']
 
 # %% ../../../nbs/5_results/12_phases/00_changes.ipynb #eace6f09
 import itertools
@@ -17,7 +17,6 @@ from scipy.stats import t as student_t
 from ...ground.errors import EmbryoError
 from ...ground.seeds import rng_for
 from ..curves import need
-from ..statistics import mean_interval
 
 # %% ../../../nbs/5_results/12_phases/00_changes.ipynb #696a60dc
 SIDE = 2  # fewest checkpoints on either side of a change (ours)
@@ -93,6 +92,21 @@ def changes(
         raise EmbryoError(f"change points: no curve has {FEWEST} checkpoints behind step 0; save more of them")
     return pd.DataFrame(out)
 
+# %% ../../../nbs/5_results/12_phases/00_changes.ipynb #7d5fd502
+def gap_variance(
+    d: pd.DataFrame,  # From `changes`, a line a seed
+) -> float:  # In log10 step, squared
+    "What a place between two checkpoints is uncertain by: all places in the gap are as likely."
+    return float(((d["right"] - d["left"]) ** 2).mean() / 12)
+
+
+def seeds_error(
+    places: pd.Series,  # A place or a distance a seed, two seeds or more
+    gaps: float,  # From `gap_variance`
+) -> float:
+    "Standard error of their mean: no smaller than the gaps between checkpoints allow."
+    return float(np.sqrt(max(places.var(ddof=1), gaps) / len(places)))
+
 # %% ../../../nbs/5_results/12_phases/00_changes.ipynb #ca99fcda
 def aligned(
     found: pd.DataFrame,  # From `changes`
@@ -107,7 +121,8 @@ def aligned(
         about["earliest"] = bool(d["earliest"].any())
         place = low = high = np.nan
         if clear == len(d):
-            place, _, half = mean_interval(d["place"], np.zeros(len(d)))
+            place = d["place"].mean()
+            half = student_t.ppf(0.975, len(d) - 1) * seeds_error(d["place"], gap_variance(d)) if len(d) > 1 else 0.0
             low = min(place - half, d["left"].mean())
             high = max(place + half, d["right"].mean())
         out.append(dict(about, place=place, low=low, high=high))
@@ -128,8 +143,7 @@ def paired(
     n = len(d)
     if n < 2:
         return d.mean(), np.nan, np.nan, n
-    grid = sum(((e.loc[seeds, "right"] - e.loc[seeds, "left"]) ** 2).mean() / 12 for e in (a, b))
-    error = np.sqrt(max(d.var(ddof=1), grid) / n)
+    error = seeds_error(d, sum(gap_variance(e.loc[seeds]) for e in (a, b)))
     return d.mean(), student_t.ppf(0.975, n - 1) * error, 2 * student_t.sf(abs(d.mean()) / error, n - 1), n
 
 # %% ../../../nbs/5_results/12_phases/00_changes.ipynb #af819af6
