@@ -163,7 +163,7 @@ NAMES = {
     ("spearman", "length"): "rank correlation with length in characters",
     ("spearman", "published"): "rank correlation with the published age",
     ("partial", "published"): "the same with log frequency held",
-    ("share", "pos"): "share of rank variance between classes",
+    ("share", "pos"): "share of rank variance between classes, beyond chance",
     ("coefficient", "frequency"): "coefficient of log frequency (length and class held)",
     ("coefficient", "length"): "coefficient of length (frequency and class held)",
     ("explained", "all"): "variance explained by frequency, length and class",
@@ -178,7 +178,7 @@ def relation_table(
     words = word_ages(rows, **options)
     d = relations(words)
     text = (
-        "What goes with the age of acquisition of words, with 95% intervals (BCa bootstrap over words). If unrelated:"
+        "What goes with the age of acquisition of words, with 95% intervals (BCa bootstrap over words; of classes from the noncentral F). If unrelated:"
         " the value to be expected then. Words without an age, because their curve does not fall, are left out."
     )
     return told(d[d["value"].notna()].reset_index(drop=True), text)

@@ -4,14 +4,16 @@
 
 # %% auto #0
 __all__ = ['RESAMPLES', 'FEWEST_WORDS', 'NEVER', 'rank_correlation', 'partial_correlation', 'with_bootstrap', 'class_share',
-           'coefficients', 'told_words', 'relations', 'regression', 'published_ages', 'class_ages']
+           'noncentral', 'class_interval', 'coefficients', 'told_words', 'relations', 'regression', 'published_ages',
+           'class_ages']
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #a0bdb669
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import bootstrap, rankdata
+from scipy.optimize import brentq
+from scipy.stats import bootstrap, ncf, rankdata
 
 from ...ground.errors import EmbryoError
 from ...ground.seeds import rng_for
@@ -61,13 +63,48 @@ def with_bootstrap(
 def class_share(
     y,  # (n,) ages
     codes,  # (n,) whole numbers, a class each
-) -> float:  # 0 to 1
-    "Share of the variance of ranks between classes."
+) -> float:  # At most 1; 0, or a little less, where classes tell nothing
+    "Share of the variance of ranks between classes beyond what chance gives them (Kelley's epsilon squared)."
     codes = np.asarray(codes).astype(int)  # the bootstrap makes floats of them
     ranks = rankdata(y)
     sizes = np.bincount(codes)
     means = np.bincount(codes, ranks)[sizes > 0] / sizes[sizes > 0]
-    return (sizes[sizes > 0] * (means - ranks.mean()) ** 2).sum() / ((ranks - ranks.mean()) ** 2).sum()
+    found = (sizes[sizes > 0] * (means - ranks.mean()) ** 2).sum() / ((ranks - ranks.mean()) ** 2).sum()
+    chance = ((sizes > 0).sum() - 1) / (len(ranks) - 1)
+    return (found - chance) / (1 - chance)
+
+# %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #b64ecdc5
+def noncentral(
+    f: float,  # F as measured
+    between: int,  # Degrees of freedom
+    within: int,
+    p: float,  # How often F is as small
+) -> float:  # Noncentrality; 0 where none makes F so large
+    "The noncentrality under which F is at its quantile `p`."
+    surprise = lambda x: ncf.cdf(f, between, within, x) - p
+    if surprise(0) <= 0:
+        return 0.0
+    top = 10.0
+    while surprise(top) > 0:
+        top *= 2
+    return float(brentq(surprise, 0, top))
+
+
+def class_interval(
+    y,  # (n,) ages
+    codes,  # (n,) whole numbers, a class each
+) -> dict:  # value, low, high (95%), n; NaN where there are fewer than `FEWEST_WORDS`, or one class
+    "The share of classes with its interval."
+    n = len(codes)
+    many = len(np.unique(codes))
+    if n < FEWEST_WORDS or many < 2:
+        return dict(value=np.nan, low=np.nan, high=np.nan, n=n)
+    share = class_share(y, codes)
+    c = (many - 1) / (n - 1)
+    found = share * (1 - c) + c  # with what chance gives
+    f = found / max(1e-12, 1 - found) * (n - many) / (many - 1)
+    low, high = (x / (x + n) for x in (noncentral(f, many - 1, n - many, p) for p in (0.975, 0.025)))
+    return dict(value=share, low=low, high=high, n=n)
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #bb8bf5ac
 def coefficients(
@@ -110,9 +147,8 @@ def relations(
     found = with_bootstrap(both, partial_correlation, "published beyond frequency", True)
     out.append(dict(how="partial", what="published", **found, chance=0.0))
     codes = pd.factorize(words["pos"])[0]
-    found = with_bootstrap((words["age"].to_numpy(), codes), class_share, "pos")
-    chance = codes.max(initial=0) / max(1, len(words) - 1)
-    out.append(dict(how="share", what="pos", **found, chance=chance))
+    found = class_interval(words["age"].to_numpy(), codes)
+    out.append(dict(how="share", what="pos", **found, chance=0.0))
     return pd.concat([pd.DataFrame(out), regression(words)], ignore_index=True)
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #7cedb091

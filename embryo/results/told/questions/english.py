@@ -15,7 +15,7 @@ from ...figures import counted
 from ...levels import above_trivial
 from ...p2.gain import differences
 from ...statistics import mean_interval, over_seeds
-from .sides import as_code, measured, said_n, said_sides, sided, within
+from .sides import as_code, between_trainings, measured, said_n, said_sides, sided, within
 from ..sentences import ONE_SEED, Seen, gap, listed, said_seeds, sentences, side, told
 from ..transfer import said_alone
 from ...transfer.appendix import frozen, given_english, washed
@@ -206,7 +206,7 @@ def english_gains(
         out.append(found[found["task"] != "mean"].merge(cells, on=["l1", "task"]).assign(family=family))
     d = pd.concat(out, ignore_index=True)
     names = [f"{family} `{l1}`" for family, l1 in zip(d["family"], d["l1"])]
-    return sided(d.assign(name=names))
+    return sided(between_trainings(d.assign(name=names)))
 
 # %% ../../../../nbs/5_results/14_told/09_questions/04_english.ipynb #9886c239
 def by_setting(

@@ -16,7 +16,16 @@ from ...figures import counted
 from ...levels import above_trivial, coin, trivial_levels
 from ...p2.gain import differences
 from ...statistics import contrast, over_seeds
-from .sides import measured, said_more, said_n, said_sides, sided, unlike, within
+from embryo.results.told.questions.sides import (
+    between_trainings,
+    measured,
+    said_more,
+    said_n,
+    said_sides,
+    sided,
+    unlike,
+    within,
+)
 from ..sentences import SIDES, Seen, listed, sentences, told
 from ..transfer import said_alone
 from ...transfer.appendix import MARKED, arms, identity, kind_of
@@ -48,7 +57,8 @@ def over_none(
             found += [contrast(d, "l1", l1, "none").assign(task=task) for l1 in l1s]
     if not found:
         return pd.DataFrame()
-    found = sided(pd.concat(found, ignore_index=True).rename(columns=dict(a="l1", difference="value")))
+    found = pd.concat(found, ignore_index=True).rename(columns=dict(a="l1", difference="value"))
+    found = sided(between_trainings(found))
     own = over_seeds(data, by=("l1", "task"))[["l1", "task", "low", "n"]].rename(columns=dict(low="own_low"))
     found = found.merge(own, on=["l1", "task"])
     unread = found["task"].map(levels).fillna(-np.inf)
@@ -108,7 +118,7 @@ def said_parted(
     for a, b in PARTED:
         if a not in best or b not in best:
             continue
-        found = differences(data, [(best[a][0], best[b][0])]).iloc[0]
+        found = between_trainings(differences(data, [(best[a][0], best[b][0])])).iloc[0]
         of_a, of_b = ("equal partners" if k[0] == "equal" else "other ids" for k in (a, b))
         names = (f"{of_a} {BY[a[1]]}", f"{of_b} {BY[b[1]]}")
         said.append(said_more(*names, tuple(found[["difference", "low", "high"]])))
