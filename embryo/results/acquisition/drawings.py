@@ -178,8 +178,9 @@ def relation_table(
     words = word_ages(rows, **options)
     d = relations(words)
     text = (
-        "What goes with the age of acquisition of words, with 95% intervals (BCa bootstrap over words; of classes from the noncentral F). If unrelated:"
-        " the value to be expected then. Words without an age, because their curve does not fall, are left out."
+        "What goes with the age of acquisition of words, with 95% intervals (BCa bootstrap over words; of classes from"
+        " the noncentral F). If unrelated: the value to be expected then. Words without an age, because their curve"
+        " does not fall, are left out."
     )
     return told(d[d["value"].notna()].reset_index(drop=True), text)
 
