@@ -383,7 +383,9 @@ def seeds_note(
         return ""
     return (
         "One seed: intervals are of examples only; a verdict is on this model, and a sentence that compares trainings"
-        " cannot be tested."
+        " cannot be tested. Its dates take errors of different checkpoints for independent, though the same words are"
+        " asked at each: where words that were learned stay learned, such an interval holds the truth in some 85 of 100"
+        " cases (simulated), not in 95; with three seeds it does."
     )
 
 
