@@ -309,7 +309,7 @@ def content(f, out):
 
 # clocks, drawings with clocks, the engine's own
 IGNORED = re.compile(
-    r"/tensorboard/|/\.snakemake/|\.ipynb$|\.png$|\.pdf$|\.gif$|/state/|^log.txt$|/(plan|unchanged)\.json$|/nodes\.csv$|/\.lock$|\.(md|tex)$"
+    r"/tensorboard/|/\.snakemake/|\.ipynb$|\.png$|\.pdf$|\.gif$|/state/|^log.txt$|/plan\.json$|/nodes\.csv$|/\.lock$|\.(md|tex)$"
 )
 LEFT = re.compile(r"\.tmp\d|\.running\.|\.old\b|failed\.ipynb|/state/\.")
 

@@ -65,7 +65,7 @@ def test_kill_resume_noop_and_change(run, tiny, tmp_path):
 
     code, out, err = run("embryo_run", "--profile", tiny)  # nothing to do
     assert code == 0 and out.startswith("0 of "), out
-    assert done(tmp_path) == after and "has changed since they were made" in out, out
+    assert done(tmp_path) == after
 
     # damage is found before anything begins, and made again, and nothing else is
     whole = crash.snapshot(tmp_path)

@@ -16,15 +16,13 @@ from pathlib import Path
 
 from .budget import budget_lines, read_hours
 from .cluster.slurm import read_cluster, unfinished_jobs, with_limits
-from .graph.parts import part_of, read_seeds
+from .graph.parts import read_seeds
 from .graph.results import own_figures
 from .graph.series import corpus_nodes, series_nodes
-from .graph.study import read_study
-from .graph.unchanged import note_unchanged, unchanged
 from .nodes import Node
 from .plan import Plan, comparison, measured
 from .progress import FAILED, listed, unmade
-from .run import run_node, run_plan, where_made, write_batch, write_record
+from .run import run_node, run_plan, write_batch, write_record
 from .templates import template_parameters
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import command
@@ -129,11 +127,6 @@ def embryo_run(
 ):
     "Make every figure and table of a profile; goes on where it was stopped, and does nothing when all is there."
     asked = asked_cluster(profile, cluster, jobs=jobs, partition=partition, account=account, gpus=gpus)
-    study = part_of(read_study(profile, data), read_seeds(seeds))
-    if nodes := unchanged(study):
-        print(f"0 of {nodes} nodes to run: nothing that they rest on, or made, has changed since they were made")
-        print(where_made(study))
-        return
     for again in (False, True):
         plan = Plan(profile, data, on=planned_for(asked), seeds=read_seeds(seeds))
         if plan.todo() or not again:
@@ -148,9 +141,10 @@ def embryo_run(
             write_record(plan)
             leave_unfinished(plan, code, unfinished_jobs(plan, began) if asked else [])
     write_batch(plan)
-    if not plan.todo():
-        note_unchanged(plan.study, plan.nodes)
-    print(where_made(plan.study))
+    study = plan.study
+    figures = study.root / "figures" / study.name
+    drawn = any(n.name.endswith("/appendix") for n in plan.nodes.values())
+    print(f"rows: {study.runs / 'rows.csv'}" + drawn * f"   figures: {figures}   to read: {study.runs / 'appendix'}")
 
 # %% ../../nbs/6_batch/10_commands.ipynb #c014
 def add_trivial(

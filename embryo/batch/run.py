@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['FULL', 'locked', 'kernel', 'engine_options', 'reason', 'failed', 'execute', 'keep_notebook', 'weights_made',
            'weights_used', 'write_run', 'cpu_clock', 'peak_mb', 'is_begun', 'spent', 'run_node', 'batch_environment',
-           'engine_command', 'deaf', 'wait_for', 'write_record', 'write_batch', 'where_made', 'Silent', 'run_plan',
-           'run_one']
+           'engine_command', 'deaf', 'wait_for', 'write_record', 'write_batch', 'Silent', 'run_plan', 'run_one']
 
 # %% ../../nbs/6_batch/09_run.ipynb #c002
 import fcntl
@@ -23,7 +22,6 @@ from .cluster.jobs import Cluster, write_jobs
 from .cluster.slurm import ask_slurm, check_none_left, end_jobs, slurm_options
 from .costs.past import estimated, processor
 from .costs.record import write_nodes
-from .graph.study import Study
 from .nodes import Node, figures_of, leaves_of, made_weights
 from .plan import Plan, agreement, how_long, measured
 from .progress import FAILED, LOCK, PART, Progress, follow
@@ -327,15 +325,6 @@ def write_batch(
         # "seconds", as wherever two runs may differ
         write_json(file, dict(seconds=agreement(table), nodes=table, **provenance()))
     return table
-
-# %% ../../nbs/6_batch/09_run.ipynb #2756c842
-def where_made(
-    study: Study,  # That was run
-) -> str:
-    "Where rows, figures and appendices lie."
-    drawn = any(spec["template"] == "appendix" for spec in study.profile.get("results", {}).values())
-    figures = f"   figures: {study.root / 'figures' / study.name}   to read: {study.runs / 'appendix'}"
-    return f"rows: {study.runs / 'rows.csv'}" + drawn * figures
 
 # %% ../../nbs/6_batch/09_run.ipynb #silent0
 class Silent(Progress):
