@@ -206,7 +206,8 @@ def pair_head(
 ):  # f(hidden states of the first position (B, D)) -> logits (B, 2)
     "The head that tells how two segments belong together: 0 as they follow in the text, 1 not."
     if isinstance(model, AlbertForPreTraining):
-        return lambda h: model.sop_classifier(model.albert.pooler_activation(model.albert.pooler(h)))
+        # its dropout is for fine-tuning; the official code has none here
+        return lambda h: model.sop_classifier.classifier(model.albert.pooler_activation(model.albert.pooler(h)))
     if isinstance(model, BertForPreTraining):
         return lambda h: model.cls.seq_relationship(model.bert.pooler(h[:, None]))
     if isinstance(model, RobertaForPreTraining):
