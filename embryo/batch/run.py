@@ -5,12 +5,14 @@
 # %% auto #0
 __all__ = ['FULL', 'locked', 'kernel', 'engine_options', 'reason', 'failed', 'execute', 'keep_notebook', 'weights_made',
            'weights_used', 'write_run', 'cpu_clock', 'peak_mb', 'is_begun', 'spent', 'run_node', 'batch_environment',
-           'engine_command', 'deaf', 'wait_for', 'write_record', 'write_batch', 'Silent', 'run_plan', 'run_one']
+           'read_options', 'engine_command', 'deaf', 'wait_for', 'write_record', 'write_batch', 'Silent', 'run_plan',
+           'run_one']
 
 # %% ../../nbs/6_batch/09_run.ipynb #c002
 import fcntl
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -265,6 +267,16 @@ def batch_environment(
         OMP_NUM_THREADS=str(cluster.cpus) if cluster else os.environ.get("OMP_NUM_THREADS", "1"),
         PYTHONWARNINGS="ignore",
     )
+
+# %% ../../nbs/6_batch/09_run.ipynb #ce2420a1
+def read_options(
+    text: str,  # As it was given, quoted as in a shell
+) -> list:
+    "More arguments for Snakemake."
+    try:
+        return shlex.split(text)
+    except ValueError as e:
+        raise EmbryoError(f"--options is {text!r} ({str(e).lower()}); expected arguments as in a shell") from None
 
 # %% ../../nbs/6_batch/09_run.ipynb #c028
 def engine_command(
