@@ -66,19 +66,20 @@ def share(
     return (found.sum() + 1) / (len(found) + 1)
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #7e40ccaa
-TAIL = (0.01, 0.25, 0.75, 0.99)  # quantiles that tell how long tails are
+TAIL = (0.01, 0.25, 0.5, 0.75, 0.99)  # quantiles that tell how long tails are
 FREEDOMS = np.r_[1, 1.5, 2:8, 8:20:2, 20:61:10]
 
 
 def freedom(
     own: np.ndarray,  # (draws,) replicates less the effect
 ) -> float:  # 1 to 60; inf = as normal numbers
-    "Degrees of freedom of the Student's t that has such tails."
-    low, first, third, high = np.quantile(own, TAIL)
+    "Degrees of freedom of the Student's t that has such tails on both sides."
+    low, first, middle, third, high = np.quantile(own, TAIL)
     if third <= first:
         return np.inf
     tails = student_t.ppf(0.99, FREEDOMS) / student_t.ppf(0.75, FREEDOMS)  # shorter with each degree
-    found = float(np.interp((high - low) / (third - first), tails[::-1], FREEDOMS[::-1]))
+    shorter = min(high - middle, middle - low)  # one long tail is another kind of chance, and not a t
+    found = float(np.interp(2 * shorter / (third - first), tails[::-1], FREEDOMS[::-1]))
     return found if found < FREEDOMS[-1] else np.inf
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #8cc8ba90
