@@ -349,3 +349,33 @@ def test_published_settings():
             t: (float(lr), int(batch), int(steps), int(warmup), length, 0.0, 0.1)
             for t, lr, batch, steps, warmup in map(str.split, printed.splitlines())
         }
+
+
+def test_a_batch_takes_the_pooler_that_pairs_have_trained(lab, tmp_path):
+    "The template's numbers are those of the checkpoint's folder, not of a model that was opened for words."
+    import papermill
+
+    from embryo.batch.templates import template_path
+    from embryo.batch.worker import register_engine
+    from embryo.ground.rows import read_rows
+    from embryo.pretraining.runs import pretrain_run
+
+    sizes = dict(hidden_size=32, num_attention_heads=2, intermediate_size=64, num_hidden_layers=2, positions=32)
+    training = dict(objective="mlm+sop", steps=4, batch=8, length=32, save=[], lr=1e-2)
+    s = pretrain_run("albert", "english", 0, lab["corpora"], tmp_path / "series", sizes, training, progress=False)
+    short = dict(epochs=0.2, batch=8, lr=1e-3, max_length=32)
+    params = dict(series=str(tmp_path / "series"), glue=lab["data"] + "/glue", tasks=["STS-B"], intermediate="", step=4)
+    params |= dict(finetuning={"STS-B": short}, out=str(tmp_path / "out"))
+    how = dict(engine_name=register_engine(), kernel_name="python3", language="python", progress_bar=False)
+    papermill.execute_notebook(str(template_path("finetune")), str(tmp_path / "n.ipynb"), params, **how)
+    rows = read_rows(tmp_path / "out/rows.parquet")
+
+    def loss(rows):
+        return rows[(rows["metric"] == "train_loss") & (rows["group"] == "final")]["value"].item()
+
+    data = read_task(params["glue"], "STS-B")
+    config = FinetuneConfig(**short)
+    for_words = s.load(4)
+    assert not any("pooler" in name for name in load_body(for_words)[1])
+    assert loss(rows) == pytest.approx(loss(finetune(s.path(4), "STS-B", data, config)), rel=1e-6)
+    assert loss(rows) != pytest.approx(loss(finetune(for_words, "STS-B", data, config)), rel=1e-6)
