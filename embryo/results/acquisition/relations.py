@@ -94,7 +94,7 @@ def class_interval(
     y,  # (n,) ages
     codes,  # (n,) whole numbers, a class each
 ) -> dict:  # value, low, high (95%), n; NaN where there are fewer than `FEWEST_WORDS`, or one class
-    "The share of classes with its interval."
+    "The share of classes with its interval, none of it below 0."
     n = len(codes)
     many = len(np.unique(codes))
     if n < FEWEST_WORDS or many < 2:
@@ -104,7 +104,7 @@ def class_interval(
     found = share * (1 - c) + c  # with what chance gives
     f = found / max(1e-12, 1 - found) * (n - many) / (many - 1)
     low, high = (x / (x + n) for x in (noncentral(f, many - 1, n - many, p) for p in (0.975, 0.025)))
-    return dict(value=share, low=low, high=high, n=n)
+    return dict(value=max(0.0, share), low=low, high=high, n=n)  # chance can give more than there is
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #bb8bf5ac
 def coefficients(
