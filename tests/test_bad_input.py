@@ -17,6 +17,18 @@ def refused(result, *words):
         assert w in err, (w, err)
 
 
+def test_a_profile_that_draws_nothing(run, tmp_path):
+    shutil.copy(Path(__file__).parent.parent / "papermill_runs/grown-pairs/rows.csv", tmp_path / "rows.csv")
+    refused(run("embryo_figures", "--profile", "grown-pairs", "--rows", "rows.csv"), "draws nothing", "appendix")
+
+
+def test_a_chain_of_electra_with_a_transplant(run):
+    refused(
+        run("embryo_pretrain", "--family", "electra", "--l1", "zipf:20k+shuffled,english:20k"),
+        "+shuffled exchanges parts of one model, and electra is trained as two",
+    )
+
+
 def test_missing_data_folder(run, tmp_path):
     refused(
         run("embryo_run", "--profile", "open", "--data", tmp_path / "nowhere"), "nowhere: no such data folder", "DATA="
@@ -59,7 +71,7 @@ def test_finetune_a_checkpoint_with_few_positions(run, lab, tmp_path):
         "--epochs",
         "1",
     )
-    assert code == 0 and (tmp_path / "rows.csv").is_file(), err
+    assert code == 0 and (tmp_path / "finetune.csv").is_file(), err
 
 
 def test_data_folder_without_what_the_profile_reads(run, tmp_path):

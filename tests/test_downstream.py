@@ -63,7 +63,7 @@ def test_own_folder_without_toml(run, lab, tmp_path):
     )
     code, out, err = run("embryo_finetune", checkpoint(lab), tmp_path / "glue", "--task", "My reviews", "--epochs", "1")
     assert code == 0, err
-    rows = pd.read_csv(tmp_path / "rows.csv")
+    rows = pd.read_csv(tmp_path / "finetune.csv")
     assert set(rows["task"]) == {"My reviews"} and set(rows["evaluator"]) == {"finetune", "trivial"}
     assert set(rows["metric"]) == {"accuracy", "matthews", "tie_rate", "train_loss"} and set(rows["group"]) == {
         "final",
@@ -95,7 +95,7 @@ def test_own_folder_with_toml(run, lab, tmp_path):
     folder(tmp_path / "glue", "Alike", "n\tleft\tright\talike", made["train"], made["dev"], toml)
     code, out, err = run("embryo_finetune", checkpoint(lab), tmp_path / "glue", "--task", "Alike", "--epochs", "1")
     assert code == 0, err
-    rows = pd.read_csv(tmp_path / "rows.csv")
+    rows = pd.read_csv(tmp_path / "finetune.csv")
     assert (
         set(rows["task"]) == {"Alike"}
         and set(rows["metric"]) == {"pearson", "tie_rate", "train_loss"}

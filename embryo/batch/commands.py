@@ -213,11 +213,13 @@ def embryo_figures(
     rows = Path(rows or runs / "rows.csv").resolve()
     if not rows.is_file():
         raise EmbryoError(f"{rows}: no such file; run the batch first (make run PROFILE={name}), or give --rows")
+    appendices = [r for r, spec in p.get("results", {}).items() if spec.get("template") == "appendix"]
+    if not appendices:
+        raise EmbryoError(f'{p["path"]}: draws nothing; expected a result with template = "appendix"')
     if data:
         add_trivial(rows, data, p)
-    for result, spec in p.get("results", {}).items():
-        if spec.get("template") == "appendix":
-            run_node(redrawn(p, result, rows, root, data))
+    for result in appendices:
+        run_node(redrawn(p, result, rows, root, data))
     print(f"figures: {root / 'figures' / name}   to read: {runs / 'appendix'}")
 
 # %% ../../nbs/6_batch/10_commands.ipynb #c019
@@ -370,7 +372,7 @@ def embryo_examine(
     sentences: str,  # Annotated sentences for words and attention: GUM, EWT, CoNLL-2012 or edge-probing JSON
     data: str = "",  # Data folder, for probing (probing_gum, probing_ewt), knowledge (lama), minimal pairs, syntaxgym
     evaluators: str = "reconstruct,mask_predict",  # Names with commas between, see above; or mine.py:my_score
-    out: str = "rows.csv",  # Rows to write (.csv or .parquet)
+    out: str = "examine.csv",  # Rows to write (.csv or .parquet); a file that is there is replaced
     step: int = -1,  # Which checkpoint; -1 = all
     max_sentences: int = 0,  # Every k-th sentence so that about this many are used; 0 = all
     probe_steps: int = 30_000,  # Updates of the probes (P1: up to 30,000)
@@ -412,7 +414,7 @@ def embryo_finetune(
     glue: str,  # Folder with GLUE-format tasks
     task: str = "STS-B",  # Name of a task
     seed: int = 0,  # Order of the data, classifier, dropout
-    out: str = "rows.csv",  # Rows to write (.csv or .parquet)
+    out: str = "finetune.csv",  # Rows to write (.csv or .parquet); a file that is there is replaced
     epochs: float = 3.0,  # Passes over the training set
     lr: float = 5e-4,  # Peak learning rate
     max_length: int = 0,  # Tokens of an input, longer ones are cut; 0 = what the model has positions for, at most 128

@@ -22,7 +22,7 @@ from ..corpora.tokens import open_tokenizer
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import atomic
 from ..ground.seeds import sha256
-from .models import check_config, check_fit
+from .models import WITH_PAIRS, check_config, check_fit
 
 # %% ../../nbs/2_models/02_series.ipynb #c004
 def tensor_statistics(
@@ -199,10 +199,13 @@ def check_files(
             )
 
 # %% ../../nbs/2_models/02_series.ipynb #c014a0
-def _model_class(config):
+def _model_class(config, pairs):
     "ELECTRA's discriminator has a head of its own; everything else is asked for words."
-    masked = any("MaskedLM" in a for a in config.get("architectures") or [])
-    return ElectraForPreTraining if config.get("model_type") == "electra" and not masked else AutoModelForMaskedLM
+    saved = config.get("architectures") or []
+    if config.get("model_type") == "electra" and not any("MaskedLM" in a for a in saved):
+        return ElectraForPreTraining
+    with_pairs = [cls for cls in WITH_PAIRS.values() if cls.__name__ in saved]
+    return with_pairs[0] if pairs and with_pairs else AutoModelForMaskedLM
 
 # %% ../../nbs/2_models/02_series.ipynb #c014b0
 def _from_folder(cls, folder):
@@ -223,7 +226,7 @@ def _read_model(folder, cls, head):
     own = model.base_model_prefix + "."
     lost = sorted(k for k in info["missing_keys"] if k.startswith(own) and "pooler" not in k)
     no_head = []
-    if cls is AutoModelForMaskedLM:
+    if cls is not ElectraForPreTraining:
         no_head = sorted(k for k in info["missing_keys"] if not k.startswith(own))
     if no_head and not head:
         model = _from_folder(AutoModel, folder)[0]
@@ -262,6 +265,7 @@ def load_checkpoint(
     sha=None,  # Expected SHA-256 of model.safetensors
     head: bool = True,  # Insist on a masked-LM head; an ELECTRA discriminator is known to have none
     files: dict = None,  # Expected SHA-256 of its other files, by name
+    pairs: bool = False,  # With the pooler and the head for pairs of segments, if it was saved with them
 ):  # (model in eval mode on the CPU, tokenizer)
     "Open one checkpoint, checked."
     folder = Path(folder)
@@ -270,7 +274,7 @@ def load_checkpoint(
     check_files(folder, files or {})
     try:
         with torch.random.fork_rng(devices=[]), _quiet():
-            model, lost, no_head = _read_model(folder, _model_class(config), head)
+            model, lost, no_head = _read_model(folder, _model_class(config, pairs), head)
     except Exception as e:
         raise EmbryoError(
             f"{folder}: not a masked language model that transformers can open ({type(e).__name__}:"
@@ -309,16 +313,20 @@ class Series:
         return fetch_checkpoint(e["source"]) if "source" in e else self.folder / e.get("name", f"step{step}")
 
     def load(
-        self, step, part="", head=True
-    ):  # (model, tokenizer); part="generator" for ELECTRA's, head=False where no masked-LM head is needed
+        self,
+        step,
+        part="",  # generator: ELECTRA's
+        head=True,  # False: no masked-LM head is needed
+        pairs=False,  # With the pooler and the head for pairs of segments, where there are some
+    ):  # (model, tokenizer)
         choose("part", part, ("", "generator"))
         if step not in self.entries and "run" in self.info:
-            return import_module(AGAIN).again(self, step).load(step, part, head)
+            return import_module(AGAIN).again(self, step).load(step, part, head, pairs)
         folder = self.path(step) / part
         if part and not folder.is_dir():
             raise EmbryoError(f"{folder}: no such folder; only our own series of ELECTRA have a generator")
         files = _recorded(self.entries[step], part)
-        return load_checkpoint(folder, files.get("model.safetensors"), head, files)
+        return load_checkpoint(folder, files.get("model.safetensors"), head, files, pairs)
 
     def __repr__(self):
         return f"Series({self.folder.name}: {len(self.steps)} steps, {self.steps[0]} to {self.steps[-1]})"

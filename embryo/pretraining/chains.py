@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNITS', 'CHAIN', 'NEXT', 'VARIANT', 'budget', 'said', 'Stay', 'is_chain', 'grown', 'read_chain', 'chain_name',
-           'before', 'stay_config', 'chain_stages', 'chain_parts', 'chain_run', 'chain_rows']
+           'before', 'check_arms', 'stay_config', 'chain_stages', 'chain_parts', 'chain_run', 'chain_rows']
 
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c002
 import math
@@ -126,6 +126,19 @@ def before(
     "What a chain grows out of: other chains may share it."
     return [*stays[:-2], replace(stays[-2], arm="")] if stays[1:] else []
 
+# %% ../../nbs/3_pretraining/07_chains.ipynb #8eb2bae6
+def check_arms(
+    family: str,  # albert, bert, electra or roberta
+    stays,  # Of `Stay`
+):
+    "Refuse transplants between the stays of a family that has no single model."
+    arms = [s.arm for s in stays if s.arm]
+    if family == "electra" and arms:
+        raise EmbryoError(
+            f"chain {chain_name(stays)}: +{arms[0]} exchanges parts of one model, and electra is trained as two;"
+            " expected albert, bert or roberta, or a chain without transplants"
+        )
+
 # %% ../../nbs/3_pretraining/07_chains.ipynb #c011
 def stay_config(
     stay: Stay,  # Gives the number of updates
@@ -188,7 +201,9 @@ def chain_parts(
     trainings: list,  # Fields of PretrainConfig, one dictionary a stay; steps follows from the budget
 ) -> tuple:  # (list of `Stage`, freshly built model, tokenizer)
     "What a chain stands for."
-    stages = chain_stages(read_chain(l1), corpora, trainings, seed)
+    stays = read_chain(l1)
+    check_arms(family, stays)
+    stages = chain_stages(stays, corpora, trainings, seed)
     tok = open_tokenizer(Path(corpora) / "tokenizer")
     cfg = stages[-1].cfg
     pairs = bool(find_objective(cfg.objective).pairs)

@@ -268,7 +268,7 @@ def transplant(
     if name in FROM_IDS and corpus is None:
         raise EmbryoError(f"{series.folder}: {arm} must know which ids were used; give corpus=, the corpus of its L1")
     used = None if corpus is None else used_ids(corpus)
-    before, tok = series.load(step)
+    before, tok = series.load(step, pairs=True)
     after = TRANSPLANTS[name](before, used, [run.get("seed", 0), seed])
     note = dict(
         arm=arm,

@@ -229,9 +229,10 @@ def chain_nodes(
     seed: int,
 ) -> list:  # Its L1s, the shorter chain that it continues, and the chain itself, last
     "The node that trains one model through a chain; what it shares with other chains is a node of its own."
-    from embryo.pretraining.chains import before, chain_name, read_chain
+    from embryo.pretraining.chains import before, chain_name, check_arms, read_chain
 
     stays = read_chain(l1)
+    check_arms(family, stays)
     model, trainings = chain_settings(study, family, l1, seed)
     name = chain_name(stays)
     params = series_params(study, family, name, seed, model=model, stages=trainings)
