@@ -254,7 +254,7 @@ def test_figures_add_what_is_missing(run, old, lab, glue):
     before = (old / "rows.csv").read_text().splitlines()
     call = "embryo_figures", "--profile", old / "old.toml", "--rows", old / "rows.csv"
     code, out, err = run(*call)
-    assert code == 0 and "added" not in out and (old / "rows.csv").read_text().splitlines() == before, err
+    assert code == 2 and "draws nothing" in err and (old / "rows.csv").read_text().splitlines() == before, out
     code, out, err = run(*call, "--data", lab["data"])
     assert code == 0, err
     after = (old / "rows.csv").read_text().splitlines()

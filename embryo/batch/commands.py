@@ -214,13 +214,14 @@ def embryo_figures(
     if not rows.is_file():
         raise EmbryoError(f"{rows}: no such file; run the batch first (make run PROFILE={name}), or give --rows")
     appendices = [r for r, spec in p.get("results", {}).items() if spec.get("template") == "appendix"]
-    if not appendices:
+    if not appendices and not data:
         raise EmbryoError(f'{p["path"]}: draws nothing; expected a result with template = "appendix"')
     if data:
         add_trivial(rows, data, p)
     for result in appendices:
         run_node(redrawn(p, result, rows, root, data))
-    print(f"figures: {root / 'figures' / name}   to read: {runs / 'appendix'}")
+    if appendices:
+        print(f"figures: {root / 'figures' / name}   to read: {runs / 'appendix'}")
 
 # %% ../../nbs/6_batch/10_commands.ipynb #c019
 def run_wanted(

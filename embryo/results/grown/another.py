@@ -104,9 +104,7 @@ def beside_several(
     several: pd.DataFrame,  # All rows of a profile with several trainings a family
     others: pd.DataFrame,  # All rows of a profile with several of another kind
     level: float = 0.95,  # Coverage of the interval
-) -> (
-    pd.DataFrame
-):  # One line a family and measure, in the order of `MEASURES`; NaN where one kind has one
+) -> pd.DataFrame:  # One line a family and measure, in the order of `MEASURES`; NaN where one kind has one
     "What both kinds of trainings end at, and the difference of their means with Welch's interval."
     known = last_scores(several).groupby(["measure", "family"])["value"]
     new = last_scores(others).groupby(["measure", "family"], sort=False)["value"]
