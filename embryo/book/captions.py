@@ -74,13 +74,17 @@ def drawn_by(
     folder: Path,  # figures/<profile>
 ) -> dict:  # {"png": names, "md": names}: pictures and tables that it shows
     "The figures and tables behind a cell's results."
-    known = {f.stem for f in Path(folder).glob("*.csv")} | {f.stem for f in Path(folder).glob("*.png")}
+    folder = Path(folder)
+    known = {file.stem for kind in ("csv", "png") for file in folder.glob(f"*.{kind}")}
     names = named("".join(cell["source"]), known)
-    # a figure that the code calls by another name is found by its section
-    names = names or [name for name, fig in all_figures().items() if fig.title == heading and name in known]
-    shown = {kinds_of(o) for o in cell["outputs"]}
-    there = lambda kind: [n for n in names if (Path(folder) / f"{n}.{kind}").is_file()]
-    return {kind: there(kind) for kind in ("png", "md") if kind in shown}
+    if not names:  # a figure that the code calls by another name is found by its section
+        names = [name for name, figure in all_figures().items() if figure.title == heading and name in known]
+    shown = {kinds_of(output) for output in cell["outputs"]}
+    drawn = {}
+    for kind in ("png", "md"):
+        if kind in shown:
+            drawn[kind] = [name for name in names if (folder / f"{name}.{kind}").is_file()]
+    return drawn
 
 # %% ../../nbs/7_book/03_captions.ipynb #a968926c
 def table_cells(
@@ -278,13 +282,17 @@ def evidence(
     still = still_of(name, root / folder)
     files = [("full size", f"{name}.png"), ("GIF", f"{name}.gif"), ("numbers", f"{still}.csv")]
     files += [("PDF", f"{name}.pdf"), ("LaTeX", f"{name}.tex")]
-    out = [(text, f"{folder}/{file}") for text, file in files if (root / folder / file).is_file()]
-    out += of_run(profile, root)
-    out += [(f"cell {number}", f"{Path(page).with_suffix('.html')}#cell-{number}"), ("notebook", page)]
-    if SLIDERS.get(still) in steps:
-        out.insert(0, ("step by step", f"steps/{profile}.html#{SLIDERS[still]}"))
+    links = [(text, f"{folder}/{file}") for text, file in files if (root / folder / file).is_file()]
+    links += of_run(profile, root)
+    links.append((f"cell {number}", f"{Path(page).with_suffix('.html')}#cell-{number}"))
+    links.append(("notebook", page))
+    slider = SLIDERS.get(still)
+    if slider in steps:
+        links.insert(0, ("step by step", f"steps/{profile}.html#{slider}"))
     made = made_in(still, modules)
-    return out + ([("how it is made", str(Path(made).with_suffix(".html")))] if made else [])
+    if made:
+        links.append(("how it is made", str(Path(made).with_suffix(".html"))))
+    return links
 
 # %% ../../nbs/7_book/03_captions.ipynb #957a0bf6
 def linked(
@@ -312,14 +320,17 @@ def split_results(
     count: int,  # How many captions there are
 ) -> list:  # Of cells
     "Part a cell behind each of its pictures (or tables), if they are as many as the captions."
-    at = [i for i, o in enumerate(cell["outputs"]) if kinds_of(o) == kind]
+    outputs = cell["outputs"]
+    at = [i for i, output in enumerate(outputs) if kinds_of(output) == kind]
     if len(at) != count or count < 2:
         return [cell]
-    ends = [*(i + 1 for i in at[:-1]), len(cell["outputs"])]
-    parts = [cell["outputs"][a:b] for a, b in zip([0, *ends], ends)]
-    bare = dict(tags=["remove-input"])
-    metadata = [cell["metadata"], *[dict(cell["metadata"], **bare) for _ in parts[1:]]]
-    return [dict(cell, outputs=o, metadata=m, id=f"{cell['id']}-{k}") for k, (o, m) in enumerate(zip(parts, metadata))]
+    ends = [*(i + 1 for i in at[:-1]), len(outputs)]
+    starts = [0, *ends[:-1]]
+    parts = []
+    for k, (start, end) in enumerate(zip(starts, ends)):
+        metadata = dict(cell["metadata"], tags=["remove-input"]) if k else cell["metadata"]
+        parts.append(dict(cell, outputs=outputs[start:end], metadata=metadata, id=f"{cell['id']}-{k}"))
+    return parts
 
 # %% ../../nbs/7_book/03_captions.ipynb #3fa63483
 def markdown_cell(
@@ -382,12 +393,15 @@ def with_tables(
     places: set,  # As of `with_places`
 ) -> dict:
     "A cell whose tables are not cut off, if they are as many as the names."
-    names = iter([name for kind, name in found if kind == "md"])
-    tables = [o for o in cell["outputs"] if kinds_of(o) == "md"]
-    if len(tables) != sum(kind == "md" for kind, _ in found):
+    names = [name for kind, name in found if kind == "md"]
+    are_tables = [kinds_of(output) == "md" for output in cell["outputs"]]
+    if sum(are_tables) != len(names):
         return cell
-    whole = lambda o: whole_table(o, folder / f"{next(names)}.md", places) if kinds_of(o) == "md" else o
-    return dict(cell, outputs=[whole(o) for o in cell["outputs"]])
+    files = (folder / f"{name}.md" for name in names)
+    outputs = []
+    for output, is_table in zip(cell["outputs"], are_tables):
+        outputs.append(whole_table(output, next(files), places) if is_table else output)
+    return dict(cell, outputs=outputs)
 
 # %% ../../nbs/7_book/03_captions.ipynb #c1258645
 def captioned(
@@ -399,14 +413,18 @@ def captioned(
 ) -> list:  # Of cells
     "A cell, or its parts, with captions below."
     parts = split_results(cell, found[0][0], len(found))
+    one_each = len(parts) == len(found)
     out = []
     for k, part in enumerate(parts):
-        mine = found[k : k + 1] if len(parts) == len(found) else found
-        texts = [(name, caption_of(name, kind, folder)) for kind, name in mine]
-        alt = " ".join(f"{first_sentence(text)} {seen.get(name, '')}".strip() for name, text in texts)
-        said = "\n".join(caption_html(name, text, links(name)) for name, text in texts)
-        out.append(dict(part, metadata=dict(part["metadata"], mystnb={"image": {"alt": alt}})))
-        out.append(markdown_cell(said, f"{part['id']}-said"))
+        shown = [found[k]] if one_each else found
+        captions = [(name, caption_of(name, kind, folder)) for kind, name in shown]
+        alternatives = []
+        for name, caption in captions:
+            alternatives.append(f"{first_sentence(caption)} {seen.get(name, '')}".strip())
+        image = {"alt": " ".join(alternatives)}
+        out.append(dict(part, metadata=dict(part["metadata"], mystnb={"image": image})))
+        below = "\n".join(caption_html(name, caption, links(name)) for name, caption in captions)
+        out.append(markdown_cell(below, f"{part['id']}-said"))
     return out
 
 # %% ../../nbs/7_book/03_captions.ipynb #d0db6699

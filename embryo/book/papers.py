@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['P1', 'P2', 'BESIDE', 'PAPERS', 'SMALL', 'ABSENT', 'Section', 'unplaced', 'printed_name', 'paper_says', 'printed_item',
-           'small_path', 'save_small', 'ours', 'read_ledger', 'ledger_of', 'claims_in', 'whole_effect', 'claim_item',
-           'claims_list', 'place_of', 'with_ours', 'section_row']
+           'small_path', 'save_small', 'ours', 'read_ledger', 'ledger_of', 'claims_in', 'figure_link', 'whole_effect',
+           'claim_item', 'claims_list', 'place_of', 'with_ours', 'section_row']
 
 # %% ../../nbs/7_book/06_papers.ipynb #273494db
 import html
@@ -216,6 +216,20 @@ def claims_in(
     numbers = {s.number for _, _, sections in PAPERS.values() for s in sections if s.number}
     return data[place == section.number] if section.number else data[~place.isin(numbers)]
 
+# %% ../../nbs/7_book/06_papers.ipynb #ace8f21a
+def figure_link(
+    name: str,  # Of a figure or table
+    at: dict,  # As of `ours`
+    page: str,  # Where this stands
+) -> str:  # HTML; "" where it was not drawn
+    "A link to a figure, by the paper's name of it or else by ours."
+    if name not in at:
+        return ""
+    of_family = name.rpartition("_")[0]  # p1_fig6_bert is figure 6, too
+    shown = printed_name(name) or printed_name(of_family) or name.partition("_")[2]
+    target = f"{os.path.relpath(at[name], os.path.dirname(page) or '.')}#{name}"
+    return f'<a href="{html.escape(target, quote=True)}">{shown}</a>'
+
 # %% ../../nbs/7_book/06_papers.ipynb #62bfbded
 def whole_effect(
     g: pd.DataFrame,  # From `ledger_of`, one claim
@@ -234,15 +248,15 @@ def claim_item(
 ) -> str:  # HTML
     "A claim: the verdict, the sentence, and the figure behind it."
     line = claim_line(g)
+    verdict = line["verdict"]
     number = g["number"].iloc[0]
-    name = line["figure"]
-    shown = printed_name(name) or printed_name(name.rpartition("_")[0]) or name.partition("_")[2]
-    target = f"{os.path.relpath(at[name], os.path.dirname(page) or '.')}#{name}" if name in at else ""
-    link = f' <a href="{html.escape(target, quote=True)}">{shown}</a>' if target else ""
-    kind = line["verdict"].split()[0]
-    mark = f'<b class="verdict {kind}">{html.escape(line["verdict"])}</b>'
-    head = f"<p>{mark} {number}. {html.escape(CLAIMS[number].sentence)}{link}</p>"
-    return f"<li>{head}{''.join(f'<p>{html.escape(text)}</p>' for text in below(g))}</li>"
+    link = figure_link(line["figure"], at, page)
+    mark = f'<b class="verdict {verdict.split()[0]}">{html.escape(verdict)}</b>'
+    head = f"{mark} {number}. {html.escape(CLAIMS[number].sentence)}"
+    if link:
+        head += f" {link}"
+    paragraphs = [head, *map(html.escape, below(g))]
+    return "<li>" + "".join(f"<p>{text}</p>" for text in paragraphs) + "</li>"
 
 # %% ../../nbs/7_book/06_papers.ipynb #3dedb3b7
 def claims_list(

@@ -134,11 +134,12 @@ def planned_alternative(
     "The picture in words."
     d = known(nodes)
     near = f"{d['near'].sum()} of {len(d)} nodes ({d['near'].mean():.0%}) lie within a factor of {NEAR} of the diagonal"
-    longer, shorter = (sum(~d["near"] & side) for side in (d["ratio"] > 1, d["ratio"] < 1))
-    kinds = ", ".join(f"{kind} {sum(g['near'])} of {len(g)}" for kind, g in d.groupby("kind"))
+    longer = (~d["near"] & (d["ratio"] > 1)).sum()
+    shorter = (~d["near"] & (d["ratio"] < 1)).sum()
+    of_kinds = [f"{kind} {g['near'].sum()} of {len(g)}" for kind, g in d.groupby("kind")]
     return (
         f"Taken against planned seconds on logarithmic axes, each point a node: planned {span(d['planned'])}, taken"
-        f" {span(d['taken'])}. {near}; {longer} took longer and {shorter} less. By kind: {kinds}."
+        f" {span(d['taken'])}. {near}; {longer} took longer and {shorter} less. By kind: {', '.join(of_kinds)}."
     )
 
 # %% ../../nbs/7_book/07_planned.ipynb #538c288e

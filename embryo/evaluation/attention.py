@@ -172,8 +172,10 @@ def frame(
     from PIL import Image, ImageDraw
 
     k = max(1, size // len(a))
-    cells = np.kron(np.round(253 * np.clip(a / top, 0, 1)), np.ones((k, k))).astype(np.uint8)
-    image = Image.fromarray(np.vstack([np.full((18, cells.shape[1]), 254, np.uint8), cells]))
+    colours = np.round(253 * np.clip(a / top, 0, 1))
+    cells = np.kron(colours, np.ones((k, k))).astype(np.uint8)
+    white = np.full((18, cells.shape[1]), 254, np.uint8)
+    image = Image.fromarray(np.vstack([white, cells]))
     text = f"step {label:,}" if isinstance(label, (int, np.integer)) else str(label)
     ImageDraw.Draw(image).text((4, 3), text, fill=255)
     return image

@@ -361,18 +361,23 @@ def compare_files(self: Audit):
             how = "differs from that of the other steps" if said[k] else "is not there, and other steps have it"
             self.note(k, what, f"{file}: {how}")
 
+# %% ../../nbs/2_models/05_audit.ipynb #a401eeb8
+def _in_words(layout, name):
+    "Shape and type of a tensor, for a message."
+    return " ".join(map(str, layout[name])) if name in layout else "not there"
+
 # %% ../../nbs/2_models/05_audit.ipynb #c029
 @patch
 def compare_layouts(self: Audit) -> list:  # Steps whose tensors differ
     "Tensors whose names or shapes are not those of most steps."
-    strange, usual = odd_ones({k: tuple(sorted(x["layout"].items())) for k, x in self.seen.items()})
+    layouts = {k: tuple(sorted(x["layout"].items())) for k, x in self.seen.items()}
+    strange, usual = odd_ones(layouts)
     for k in strange:
         own = self.seen[k]["layout"]
         others = dict(usual)
         name = next(n for n in sorted({*own, *others}) if own.get(n) != others.get(n))
-        mine, theirs = (" ".join(map(str, d[name])) if name in d else "not there" for d in (own, others))
-        why = f"{self.seen[k]['folder']}: {name} is {mine} and {theirs} in the other steps"
-        self.note(k, "tensors differ", why)
+        said = f"{name} is {_in_words(own, name)} and {_in_words(others, name)} in the other steps"
+        self.note(k, "tensors differ", f"{self.seen[k]['folder']}: {said}")
     return strange
 
 # %% ../../nbs/2_models/05_audit.ipynb #c030a0

@@ -53,11 +53,12 @@ def training_flops(
     "Forward and backward pass of a masked language model; for ELECTRA, of generator and discriminator."
     D, _, _, E = shape(model, family)
     if family != "electra":
-        return 3 * (body_flops(model, length, family, scored) + scored * 2 * (D * E + vocab * E))
-    small = generator_config(
-        FAMILIES[family][0](**{k: v for k, v in model.items() if k != "positions"}), 1 / 3
-    ).to_dict()
-    return training_flops(small, "roberta", vocab, length, scored) + 3 * body_flops(model, length, family)
+        head = 2 * (D * E + vocab * E)
+        return 3 * (body_flops(model, length, family, scored) + scored * head)
+    fields = {k: v for k, v in model.items() if k != "positions"}
+    discriminator = FAMILIES[family][0](**fields)
+    generator = generator_config(discriminator, 1 / 3).to_dict()
+    return training_flops(generator, "roberta", vocab, length, scored) + 3 * body_flops(model, length, family)
 
 # %% ../../nbs/2_models/01_cost.ipynb #c010
 BASE = dict(num_hidden_layers=12, hidden_size=768, num_attention_heads=12, intermediate_size=3072)

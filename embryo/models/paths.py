@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SAMPLE', 'TURN', 'STRANGER', 'LEAP', 'CLEAN', 'coordinates', 'read_step', 'inner', 'path_shape', 'turns', 'leap',
-           'off_path', 'length', 'find_swap', 'worst_place', 'explain', 'gaps']
+           'off_path', 'length', 'swaps_tried', 'find_swap', 'worst_place', 'explain', 'gaps']
 
 # %% ../../nbs/2_models/04_paths.ipynb #c002
 import hashlib
@@ -28,10 +28,19 @@ def coordinates(
 ) -> dict:  # {name: ascending flat indices}, together min(n, all)
     "A random sample of the coordinates of a model, fixed by the names and shapes of its tensors."
     names = sorted(shapes)
-    edges = np.cumsum([0, *(int(np.prod(shapes[k], dtype=np.int64)) for k in names)])
-    rng = rng_for("audit", [[k, list(shapes[k])] for k in names])
-    at = np.arange(edges[-1]) if edges[-1] <= n else np.unique(rng.integers(edges[-1], size=n))
-    return {k: at[np.searchsorted(at, a) : np.searchsorted(at, b)] - a for k, a, b in zip(names, edges, edges[1:])}
+    sizes = [int(np.prod(shapes[name], dtype=np.int64)) for name in names]
+    edges = np.cumsum([0, *sizes])
+    rng = rng_for("audit", [[name, list(shapes[name])] for name in names])
+    total = edges[-1]
+    if total <= n:
+        drawn = np.arange(total)
+    else:
+        drawn = np.unique(rng.integers(total, size=n))
+    out = {}
+    for name, begin, end in zip(names, edges, edges[1:]):
+        first, behind = np.searchsorted(drawn, [begin, end])
+        out[name] = drawn[first:behind] - begin
+    return out
 
 # %% ../../nbs/2_models/04_paths.ipynb #c007
 def read_step(
@@ -113,10 +122,15 @@ def turns(
     order,  # Steps as they are passed, indices
 ) -> np.ndarray:  # (len(order)-2,) cosines
     "Cosine between the way to a step and the way on, at every step but the first and the last."
-    a = np.asarray(order)[:-2]
-    b = np.asarray(order)[1:-1]
-    c = np.asarray(order)[2:]
-    return (D2[a, c] - D2[a, b] - D2[b, c]) / np.maximum(2 * np.sqrt(D2[a, b] * D2[b, c]), 1e-300)
+    passed = np.asarray(order)
+    before = passed[:-2]
+    here = passed[1:-1]
+    after = passed[2:]
+    way_to = D2[before, here]
+    way_on = D2[here, after]
+    # law of cosines
+    product = D2[before, after] - way_to - way_on
+    return product / np.maximum(2 * np.sqrt(way_to * way_on), 1e-300)
 
 # %% ../../nbs/2_models/04_paths.ipynb #c015
 TURN = -0.6
@@ -132,13 +146,15 @@ def leap(
     order,  # Squared distances, updates of each position, indices in the order of the path
 ) -> float:  # Length of the last stretch over the longest that the others allow; 0 with fewer than three others
     "How much further the last step lies than the rest of the run explains."
-    t = np.diff(np.asarray(steps, float))
-    o = np.asarray(order)
-    if len(t) < 4:
+    updates = np.diff(np.asarray(steps, float))
+    if len(updates) < 4:
         return 0.0
-    d = np.sqrt(D2[o[:-1], o[1:]])
-    r = t[-1] / t[:-1]
-    return d[-1] / max(float((d[:-1] * np.maximum(r, np.sqrt(r))).max()), 1e-300)
+    passed = np.asarray(order)
+    lengths = np.sqrt(D2[passed[:-1], passed[1:]])
+    # how many times as many updates the last stretch has as each of the others
+    times = updates[-1] / updates[:-1]
+    allowed = lengths[:-1] * np.maximum(times, np.sqrt(times))
+    return lengths[-1] / max(float(allowed.max()), 1e-300)
 
 # %% ../../nbs/2_models/04_paths.ipynb #c016
 def off_path(
@@ -189,6 +205,20 @@ def _is_clean(D2, L, steps, order, moves_first):
         return False
     return not (moves_first and leap(D2, -steps[::-1], order[::-1]) > LEAP)
 
+# %% ../../nbs/2_models/04_paths.ipynb #0e2c756c
+def swaps_tried(
+    D2,  # (K, K) squared distances
+    order: list,  # Which steps are left
+    near: list,  # Places at or beside one that lies off the path
+) -> list:  # (length of the path, place, place), the shortest first
+    "Every exchange of a place that is near with another, once."
+    out = []
+    for i in near:
+        for j in range(len(order)):
+            if i < j or j not in near:
+                out.append((length(D2, _swapped(order, i, j)), i, j))
+    return sorted(out)
+
 # %% ../../nbs/2_models/04_paths.ipynb #c020a0
 def find_swap(
     D2,
@@ -198,17 +228,18 @@ def find_swap(
     near: list,  # Places at or beside one that lies off the path
 ):  # None, or (steps that have changed places, other pairs that do as well, by which share the path is shorter)
     "Two steps whose exchange makes the path shorter and clean."
-    n = len(order)
-    pairs = [(i, j) for i in near for j in range(n) if i < j or j not in near]
-    tried = sorted((length(D2, _swapped(order, i, j)), i, j) for i, j in pairs)
     now = length(D2, order)
-    good = [(l, i, j) for l, i, j in tried if l < now and _is_clean(D2, L, steps, _swapped(order, i, j), 0 in (i, j))]
+    good = []
+    for new, i, j in swaps_tried(D2, order, near):
+        if new < now and _is_clean(D2, L, steps, _swapped(order, i, j), 0 in (i, j)):
+            good.append((new, i, j))
     if not good:
         return None
-    alike = [tuple(sorted((order[i], order[j]))) for l, i, j in good if l < good[0][0] * (1 + 1e-6)]
+    shortest = good[0][0]
+    alike = [tuple(sorted((order[i], order[j]))) for new, i, j in good if new < shortest * (1 + 1e-6)]
     # a path is as long backwards: with five steps or fewer two swaps can do the same
-    best, *more = sorted(dict.fromkeys(alike), key=lambda p: p[1] - p[0])
-    return best, more, 1 - good[0][0] / now
+    best, *more = sorted(dict.fromkeys(alike), key=lambda pair: pair[1] - pair[0])
+    return best, more, 1 - shortest / now
 
 # %% ../../nbs/2_models/04_paths.ipynb #c020
 def _without(order, i):

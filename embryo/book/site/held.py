@@ -6,7 +6,7 @@
 __all__ = ['WHY', 'ABSTRACT', 'THIS_MODEL', 'MARK', 'READ', 'GLOSSARY', 'OF_PAPER', 'SHORT', 'said_main', 'said_effect',
            'in_words', 'verdict_of', 'answer', 'numbered', 'leanings', 'spelled', 'answered', 'abstract_list',
            'control_of', 'ledgers_of', 'beside_runs', 'otherwise', 'cautions_of', 'paper_page', 'said_run', 'glossary',
-           'below_claim', 'sizes_of', 'held_claims']
+           'below_claim', 'sizes_of', 'claims_section', 'held_claims']
 
 # %% ../../../nbs/7_book/07_site/02_held.ipynb #a7f2c3bd
 import re
@@ -161,13 +161,16 @@ def answered(
     found: dict,  # {number: from `ledger_of`, one claim}, of one sentence
 ) -> str:
     "What was found of a sentence of an abstract: an answer, claims in words, and the others by number."
-    verdicts = {n: said_main(g).verdict for n, g in found.items()}
-    in_full = [n for n, g in found.items() if len(found) == 1 or spelled(g)]
-    said = [in_words(found[n]) for n in in_full]
-    for verdict in VERDICTS[2:]:
-        rest = [n for n, v in verdicts.items() if v == verdict and n not in in_full]
-        lean = leanings({n: found[n] for n in rest}) if verdict == VERDICTS[2] else ""
-        said += [f"{numbered(rest)} {verdict}{lean}"] if rest else []
+    verdicts = {number: said_main(g).verdict for number, g in found.items()}
+    in_full = [number for number, g in found.items() if len(found) == 1 or spelled(g)]
+    said = [in_words(found[number]) for number in in_full]
+    not_shown, untested = VERDICTS[2:]
+    for verdict in (not_shown, untested):
+        rest = [number for number, of in verdicts.items() if of == verdict and number not in in_full]
+        if not rest:
+            continue
+        lean = leanings({number: found[number] for number in rest}) if verdict == not_shown else ""
+        said.append(f"{numbered(rest)} {verdict}{lean}")
     sentences = ". ".join(text[:1].upper() + text[1:] for text in said)
     return f"**{answer(list(verdicts.values()))}.** {sentences}."
 
@@ -246,14 +249,23 @@ def otherwise(
     found: dict,  # From `ledgers_of`
 ) -> str:  # "grown-gpu, one training: contradicted"; "" where no run that could test it says otherwise
     "Which other runs came to another verdict on a claim."
-    lines = {p: said_main(d[d["number"] == number]) for p, d in found.items() if (d["number"] == number).any()}
-    tested = {p: x for p, x in lines.items() if x.verdict != VERDICTS[3]}
-    main = next(iter(found))
-    if main not in tested:
+    tested = {}  # profile -> the line that decides
+    for profile, ledger in found.items():
+        claim = ledger[ledger["number"] == number]
+        if claim.empty:
+            continue
+        line = said_main(claim)
+        if line.verdict != VERDICTS[3]:
+            tested[profile] = line
+    main = tested.get(next(iter(found)))
+    if main is None:
         return ""
-    trainings = lambda x: "one training" if x.seeds < 2 else f"{x.seeds} trainings"
-    other = {p: x for p, x in tested.items() if x.verdict != tested[main].verdict}
-    return "; ".join(f"{p}, {trainings(x)}: {x.verdict}" for p, x in other.items())
+    said = []
+    for profile, line in tested.items():
+        if line.verdict != main.verdict:
+            trainings = "one training" if line.seeds < 2 else f"{line.seeds} trainings"
+            said.append(f"{profile}, {trainings}: {line.verdict}")
+    return "; ".join(said)
 
 # %% ../../../nbs/7_book/07_site/02_held.ipynb #b5fdddbb
 MARK = "beware: attention is helped, see above"
@@ -290,15 +302,18 @@ def paper_page(
     if paper not in PAPERS:
         raise EmbryoError(f"paper {paper!r}; expected one of {', '.join(PAPERS)}")
     title, url, _ = PAPERS[paper]
-    ledger = ledger_of(paper, at, root)
     head = f"# {BESIDE[paper]}\n\n[{title}]({url}), section by section: what it says and prints, and what"
     head += " was made here. *how* leads to the notebook of the library that makes it."
+    ledger = ledger_of(paper, at, root)
     summed = f"{said_claims(ledger)} {control_of(paper, at, root)} {READ}" if len(ledger) else ""
     runs = beside_runs(ledgers_of(paper, at, root))
-    if not runs and any("(this model)" in verdict_of(g) for _, g in ledger.groupby("number")):
+    verdicts = [verdict_of(g) for _, g in ledger.groupby("number")]
+    if not runs and any("(this model)" in verdict for verdict in verdicts):
         summed += THIS_MODEL
-    rows = [section_row(s, at, root, modules, page, claims_in(ledger, s)) for s in with_ours(paper, at)]
-    return "\n\n".join(filter(None, [head, abstract_list(paper, ledger), summed, runs, *rows])) + "\n"
+    parts = [head, abstract_list(paper, ledger), summed, runs]
+    for section in with_ours(paper, at):
+        parts.append(section_row(section, at, root, modules, page, claims_in(ledger, section)))
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 # %% ../../../nbs/7_book/07_site/02_held.ipynb #00db2ee5
 # a line -> (how a word looks, what it means here)
@@ -342,11 +357,14 @@ def glossary(
     "Words that occur in a text, in a line each for verdicts, measures and runs."
     lines = []
     for name, words in GLOSSARY.items():
-        found = [said for look, said in words.items() if re.search(look, text)]
-        lines += [f"- **{name}.** {'; '.join(found)}."] if found else []
+        meanings = [meaning for look, meaning in words.items() if re.search(look, text)]
+        if meanings:
+            lines.append(f"- **{name}.** {'; '.join(meanings)}.")
     look = r"profile [\w, -]*\b{0}\b(?!-)|\b{0}, (?:one|\d+) training"  # open is a word, too
-    found = [f"*{name}*: {said}" for name, said in runs.items() if re.search(look.format(name), text)]
-    return "\n".join(lines + ([f"- **Of runs.** {'; '.join(found)}."] if found else []))
+    sizes = [f"*{name}*: {size}" for name, size in runs.items() if re.search(look.format(name), text)]
+    if sizes:
+        lines.append(f"- **Of runs.** {'; '.join(sizes)}.")
+    return "\n".join(lines)
 
 # %% ../../../nbs/7_book/07_site/02_held.ipynb #f3550d17
 SHORT = (
@@ -382,25 +400,39 @@ def sizes_of(
         out.setdefault(name, said_run(read_profile(root / f"nbs/profiles/{name}.toml"), p))
     return out
 
+# %% ../../../nbs/7_book/07_site/02_held.ipynb #2cd389e7
+def claims_section(
+    paper: str,  # p1 or p2
+    runs: dict,  # From `ledgers_of`
+    at: dict,  # {name: page of its caption}
+    root,  # The repository
+) -> list:  # Of Markdown
+    "A paper's heading, what to beware of, and its claims in the first of its runs."
+    profile, ledger = next(iter(runs.items()))
+    title, *_ = PAPERS[paper]
+    beware = cautions_of(ledger, read_profile(root / f"nbs/profiles/{profile}.toml"))
+    marked = {number for numbers in beware.values() for number in numbers}
+    below = partial(below_claim, found=runs, marked=marked)
+    return [f"### {title}", *beware, claims_list(ledger, at, "index.html", below)]
+
 # %% ../../../nbs/7_book/07_site/02_held.ipynb #fab02787
 def held_claims(
     book,  # Book
     at: dict,  # {name: page of its caption}
 ) -> str:  # Markdown; "" where no run has a ledger
     "Which claims of the papers hold here."
-    found = {p: runs for p in PAPERS if (runs := ledgers_of(p, at, book.root))}
+    found = {paper: ledgers_of(paper, at, book.root) for paper in PAPERS}
+    found = {paper: runs for paper, runs in found.items() if runs}
     if not found:
         return ""
-    profiles = {p: next(iter(runs)) for p, runs in found.items()}
-    ledgers = {p: runs[profiles[p]] for p, runs in found.items()}
-    abstracts = [text for p, d in ledgers.items() for text in (abstract_list(p, d), control_of(p, at, book.root))]
-    settings = {p: read_profile(book.root / f"nbs/profiles/{name}.toml") for p, name in profiles.items()}
-    beware = {p: cautions_of(d, settings[p]) for p, d in ledgers.items()}
-    of = ", ".join(sorted(set(profiles.values())))
-    said = f"{said_claims(pd.concat(ledgers.values()))} Held against the rows of profile {of}. {SHORT}"
-    parts = []
-    for p, d in ledgers.items():
-        below = partial(below_claim, found=found[p], marked={n for numbers in beware[p].values() for n in numbers})
-        parts += [f"### {PAPERS[p][0]}", *beware[p], claims_list(d, at, "index.html", below)]
-    words = glossary("\n".join([*abstracts, said, *parts]), sizes_of(found, book.root))
-    return "\n\n".join(filter(None, ["## What holds?", *abstracts, said, words, *parts]))
+    ledgers, profiles, abstracts, sections = [], set(), [], []
+    for paper, runs in found.items():
+        profile, ledger = next(iter(runs.items()))
+        profiles.add(profile)
+        ledgers.append(ledger)
+        abstracts += [abstract_list(paper, ledger), control_of(paper, at, book.root)]
+        sections += claims_section(paper, runs, at, book.root)
+    of = ", ".join(sorted(profiles))
+    said = f"{said_claims(pd.concat(ledgers))} Held against the rows of profile {of}. {SHORT}"
+    words = glossary("\n".join([*abstracts, said, *sections]), sizes_of(found, book.root))
+    return "\n\n".join(filter(None, ["## What holds?", *abstracts, said, words, *sections]))

@@ -26,10 +26,11 @@ def cka(
     "Linear centred kernel alignment (Kornblith et al. 2019)."
     if len(x) != len(y):
         raise EmbryoError(f"cka: states of {len(x)} and of {len(y)} tokens; expected the same tokens in both")
-    x, y = (np.asarray(v, float) - np.mean(v, 0, dtype=float) for v in (x, y))
-    norm = lambda a, b: np.linalg.norm(a.T @ b)
-    own = norm(x, x) * norm(y, y)
-    return norm(y, x) ** 2 / own if own > 0 else np.nan
+    x = np.asarray(x, float) - np.mean(x, 0, dtype=float)
+    y = np.asarray(y, float) - np.mean(y, 0, dtype=float)
+    own = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
+    shared = np.linalg.norm(y.T @ x)
+    return shared**2 / own if own > 0 else np.nan
 
 # %% ../../../nbs/4_evaluation/10_alike/01_states.ipynb #57bcf64b
 TOKENS = 4000  # whose states are compared (ours)
@@ -43,17 +44,19 @@ def token_states(
     max_tokens: int = 2048,  # Padded tokens per batch
 ) -> np.ndarray:  # (L+1, N, D) fp32
     "Hidden states of all layers."
-    share = max(1, round(sum(len(w) - 2 for w in wins) / tokens))
-    wins = wins[::share]
+    n_tokens = sum(len(w) - 2 for w in wins)
+    wins = wins[:: max(1, round(n_tokens / tokens))]
     out = {}
     with examining(model) as m:
         for jobs in length_batches([len(w) for w in wins], max_tokens):
             ids, attend = pad_batch([wins[j] for j in jobs], pad)
-            ids, attend = ids.to(m.device), attend.to(m.device)
+            ids = ids.to(m.device)
+            attend = attend.to(m.device)
             found = m.base_model(input_ids=ids, attention_mask=attend, output_hidden_states=True).hidden_states
-            states = torch.stack(list(found)).float().cpu().numpy()
+            states = torch.stack(list(found)).float().cpu().numpy()  # (L+1, B, T, D)
             for row, job in enumerate(jobs):
-                out[job] = states[:, row, 1 : len(wins[job]) - 1]
+                end = len(wins[job]) - 1
+                out[job] = states[:, row, 1:end]
     return np.concatenate([out[j] for j in range(len(wins))], 1)
 
 # %% ../../../nbs/4_evaluation/10_alike/01_states.ipynb #6ba5db3e
@@ -95,7 +98,8 @@ def alike(
     out = []
     for name, other in others.items():
         found = word_divergences(model, other, tokenizer, sentences, words, max_tokens, progress)
-        wins = placed_words(min(model, other, key=position_limit), tokenizer, sentences)[1]
+        shorter = min(model, other, key=position_limit)
+        _, wins = placed_words(shorter, tokenizer, sentences)
         states = [token_states(m, wins, tokenizer.pad_token_id, tokens, max_tokens) for m in (model, other)]
         rows = pd.concat([divergence_rows(found), cka_rows(*states)], ignore_index=True)
         out.append(rows.assign(task=name))

@@ -148,11 +148,13 @@ def conll_predicates(
     framed = [i for i, c in enumerate(rows) if c[7] != "-"]
     out = []
     for k in range(n_columns):
-        args = sorted(column_spans(where, f"argument column {k + 1}", [c[FIXED + k] for c in rows]))
+        column = [c[FIXED + k] for c in rows]
+        args = sorted(column_spans(where, f"argument column {k + 1}", column))
         verb = predicate_word(where[0], k, args, framed, n_columns)
         lemma, frame = rows[verb][6:8]
         roleset = "" if frame == "-" else f"{lemma}.{frame}"
-        out.append(dict(predicate=verb, lemma="" if lemma == "-" else lemma, roleset=roleset, args=args))
+        lemma = "" if lemma == "-" else lemma
+        out.append(dict(predicate=verb, lemma=lemma, roleset=roleset, args=args))
     return sorted(out, key=lambda p: p["predicate"])
 
 # %% ../../../nbs/4_evaluation/01_annotations/01_conll.ipynb #c014a
@@ -202,9 +204,12 @@ def conll_sentence(
     tags = [c[4] for c in rows]
     tree = conll_tree(where, rows)
     if not tree:
-        tags = ["" if t in ("XX", "VERB", "-") else t for t in tags]
-    more = tree | dict(srl=conll_predicates(where, rows), mentions=conll_mentions(where, [c[-1] for c in rows]))
-    return annotated(where[0], " ".join(words), words, tags, doc="/".join(rows[0][:2])) | more
+        tags = ["" if tag in ("XX", "VERB", "-") else tag for tag in tags]
+    srl = conll_predicates(where, rows)
+    mentions = conll_mentions(where, [c[-1] for c in rows])
+    doc = "/".join(rows[0][:2])
+    sentence = annotated(where[0], " ".join(words), words, tags, doc=doc)
+    return sentence | tree | dict(srl=srl, mentions=mentions)
 
 # %% ../../../nbs/4_evaluation/01_annotations/01_conll.ipynb #c018a
 def check_document(

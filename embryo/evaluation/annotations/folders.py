@@ -94,13 +94,19 @@ def mention_fields(
     pairs: list,  # (start, end) of two mentions and "1" (the same entity) or "0", as five items
 ) -> list:  # [start, end, cluster], sorted
     "The mentions of a sentence, in clusters again."
-    mentions = sorted({m for a, b, c, d, _ in pairs for m in ((a, b), (c, d))})
-    cluster = {m: k for k, m in enumerate(mentions)}
+    mentions = set()
+    for a, b, c, d, _ in pairs:
+        mentions |= {(a, b), (c, d)}
+    cluster = {mention: k for k, mention in enumerate(sorted(mentions))}
     for a, b, c, d, label in pairs:
-        if label == "1":
-            mine, theirs = cluster[a, b], cluster[c, d]
-            cluster = {m: mine if k == theirs else k for m, k in cluster.items()}
-    return sorted([*m, k] for m, k in cluster.items())
+        if label != "1":
+            continue
+        mine = cluster[a, b]
+        theirs = cluster[c, d]
+        for mention in cluster:
+            if cluster[mention] == theirs:
+                cluster[mention] = mine
+    return sorted([*mention, k] for mention, k in cluster.items())
 
 # %% ../../../nbs/4_evaluation/01_annotations/02_folders.ipynb #c018
 def edge_fields(

@@ -151,8 +151,11 @@ def same_layer_sets(
 ) -> list:  # Lists of k heads, all different; empty where a layer has too few
     "Sets of other heads with as many of each layer as the first k have."
     wanted = Counter(layer for layer, _ in heads[:k])
-    of_layer = [itertools.combinations([h for h in heads[k:] if h[0] == layer], n) for layer, n in wanted.items()]
-    every = [list(itertools.chain(*parts)) for parts in itertools.product(*of_layer)]
+    of_layers = []
+    for layer, n in wanted.items():
+        others = [head for head in heads[k:] if head[0] == layer]
+        of_layers.append(itertools.combinations(others, n))
+    every = [list(itertools.chain(*parts)) for parts in itertools.product(*of_layers)]
     pick = rng_for("same-layer-heads", seed).permutation(len(every))[:draws]
     return [every[i] for i in sorted(pick)]
 

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FACT', 'CANDIDATES', 'METRICS', 'HISTORY', 'BANDS', 'BY_HISTORY', 'check_facts', 'template_parts', 'number_questions',
-           'questions', 'rank_scores', 'candidate_ids', 'count_ahead', 'mask_logits', 'rank_facts', 'fact_hits',
-           'per_metric', 'with_totals', 'trivial_scores', 'asked_counts', 'knowledge_rows', 'read_history', 'band',
-           'with_history', 'history_rows', 'ask']
+           'questions', 'rank_scores', 'candidate_ids', 'count_ahead', 'mask_logits', 'rank_facts', 'score_columns',
+           'fact_hits', 'per_metric', 'with_totals', 'trivial_scores', 'asked_counts', 'knowledge_rows', 'read_history',
+           'band', 'with_history', 'history_rows', 'ask']
 
 # %% ../../../nbs/4_evaluation/05_knowledge/01_facts.ipynb #c002
 import numpy as np
@@ -17,7 +17,7 @@ from tqdm import tqdm
 from ...corpora.tokens import length_batches, pad_batch
 from .lama import casing, check_template, pieces_of, read_records, single_pieces
 from ..words.windows import position_limit
-from ..words.words import examining
+from ..words.words import examining, spans
 from ...ground.errors import EmbryoError
 from ...ground.rows import mean_rows, row_frame
 from ...models.models import check_fit, hidden_at, mlm_head
@@ -150,11 +150,13 @@ def count_ahead(
     score = logits[row, gold][:, None]
     every = logits[row]
     short = logits[:, common][row]
-    higher = [every > score, short > score, (short > score) & mine]
-    same = [every == score, short == score, (short == score) & mine]
-    ahead = np.stack([x.sum(1).cpu().numpy() for x in higher])
-    tied = np.stack([x.sum(1).cpu().numpy() for x in same]) - 1
-    return ahead, tied
+    higher = short > score
+    same = short == score
+    ahead = [every > score, higher, higher & mine]
+    tied = [every == score, same, same & mine]
+    ahead = np.stack([x.sum(1).cpu().numpy() for x in ahead])
+    tied = np.stack([x.sum(1).cpu().numpy() for x in tied])
+    return ahead, tied - 1  # the object is tied with itself
 
 # %% ../../../nbs/4_evaluation/05_knowledge/01_facts.ipynb #c013d
 def mask_logits(
@@ -186,24 +188,44 @@ def rank_facts(
     progress: bool = False,  # Show questions/s
 ) -> tuple:  # (ahead (3, F), tied (3, F), answer (F,) id of the arg-max), a column a fact
     "Pass every question through the model once and rank the objects of its facts."
-    cand, member, names = candidates
-    gold = torch.tensor(asked["object"].tolist(), device=model.device)
-    relation = torch.tensor([names.index(r) for r in asked["relation"]], dtype=torch.long, device=model.device)
-    common = torch.from_numpy(cand).to(model.device)
-    in_relation = torch.from_numpy(member).to(model.device)
+    dev = model.device
+    common, in_relation, names = candidates
+    common = torch.from_numpy(common).to(dev)
+    in_relation = torch.from_numpy(in_relation).to(dev)
+    gold = torch.tensor(asked["object"].tolist(), device=dev)
+    relation = torch.tensor([names.index(r) for r in asked["relation"]], dtype=torch.long, device=dev)
     jobs, first, many = np.unique(asked["question"], return_index=True, return_counts=True)
     ahead = np.zeros((3, len(asked)), np.int64)
     tied = np.zeros((3, len(asked)), np.int64)
     answer = np.zeros(len(asked), np.int64)
     with tqdm(total=len(jobs), unit="question", disable=not progress) as bar:
         for b in length_batches([len(ids[j]) for j in jobs], max_tokens):
-            logits = mask_logits(model, [ids[j] for j in jobs[b]], at[jobs[b]], pad)
-            row = torch.from_numpy(np.repeat(np.arange(len(b)), many[b])).to(model.device)
-            f = np.concatenate([np.arange(first[j], first[j] + many[j]) for j in b])
-            ahead[:, f], tied[:, f] = count_ahead(logits, row, gold[f], common, in_relation[relation[f]])
-            answer[f] = logits.argmax(-1)[row].cpu().numpy()
+            question = jobs[b]
+            logits = mask_logits(model, [ids[j] for j in question], at[question], pad)
+            row = torch.from_numpy(np.repeat(np.arange(len(b)), many[b])).to(dev)
+            fact = spans(first[b], many[b])
+            mine = in_relation[relation[fact]]
+            ahead[:, fact], tied[:, fact] = count_ahead(logits, row, gold[fact], common, mine)
+            answer[fact] = logits.argmax(-1)[row].cpu().numpy()
             bar.update(len(b))
     return ahead, tied, answer
+
+# %% ../../../nbs/4_evaluation/05_knowledge/01_facts.ipynb #ceb3b301
+def score_columns(
+    ahead: np.ndarray,  # (3, F) from `rank_facts`
+    tied: np.ndarray,  # (3, F) from `rank_facts`
+    common: np.ndarray,  # (F,) bool: is the object a common candidate?
+) -> dict:  # `rank vocabulary`, `p@1 common` ... -> (F,), NaN where the object is no candidate
+    "Rank, ties and scores of facts in each candidate set."
+    out = {}
+    for k, name in enumerate(CANDIDATES):
+        ok = name == "vocabulary" or common
+        others = np.maximum(tied[k], 0)  # an object that is no candidate is not even tied with itself
+        rank = ahead[k] + 1 + others / 2
+        scores = dict(rank=rank, tied=tied[k]) | rank_scores(ahead[k], others)
+        for metric, v in scores.items():
+            out[f"{metric} {name}"] = np.where(ok, v, np.nan)
+    return out
 
 # %% ../../../nbs/4_evaluation/05_knowledge/01_facts.ipynb #c014
 def fact_hits(
@@ -223,17 +245,14 @@ def fact_hits(
     check_fit(model, tokenizer)
     q, ids, at = questions(tokenizer, check_facts(facts, templates), templates, position_limit(model))
     candidates = candidate_ids(q, objects)
-    asked = q[(q["object"] >= 0) & (q["question"] >= 0)].sort_values("question", kind="stable")
+    can = (q["object"] >= 0) & (q["question"] >= 0)
+    asked = q[can].sort_values("question", kind="stable")
     with examining(model) as m:
         ahead, tied, answer = rank_facts(m, asked, ids, at, candidates, tokenizer.pad_token_id, max_tokens, progress)
-    out = {"answer": pd.Series(tokenizer.convert_ids_to_tokens(answer.tolist()), index=asked.index, dtype=object)}
-    for k, name in enumerate(CANDIDATES):
-        ok = name == "vocabulary" or np.isin(asked["object"], candidates[0])
-        others = np.maximum(tied[k], 0)  # an object that is no candidate is not even tied with itself
-        scores = dict(rank=ahead[k] + 1 + others / 2, tied=tied[k]) | rank_scores(ahead[k], others)
-        for metric, v in scores.items():
-            out[f"{metric} {name}"] = pd.Series(np.where(ok, v, np.nan), index=asked.index)
-    return pd.concat([q, pd.DataFrame(out).reindex(q.index)], axis=1)
+    answer = pd.Series(tokenizer.convert_ids_to_tokens(answer.tolist()), index=asked.index, dtype=object)
+    scores = score_columns(ahead, tied, np.isin(asked["object"], candidates[0]))
+    found = pd.DataFrame(dict(answer=answer) | scores, index=asked.index)
+    return pd.concat([q, found.reindex(q.index)], axis=1)
 
 # %% ../../../nbs/4_evaluation/05_knowledge/01_facts.ipynb #c021
 METRICS = ("p@1", "p@10", "mrr")
@@ -255,11 +274,14 @@ def with_totals(
 ) -> pd.DataFrame:  # task, mode, metric, group, value, n, stderr: relations, all, macro
     "Means per relation, over all facts, and over relations."
     by = ["task", "mode", "metric"]
+
+    def mean_error(stderr):
+        # relations are independent, so the variance of their mean is that of their sum over k squared
+        return (stderr**2).sum(skipna=False) ** 0.5 / len(stderr)
+
     per = mean_rows(df.rename(columns=dict(relation="group")), [*by, "group"])
     every = mean_rows(df.assign(group="all"), [*by, "group"])
-    # relations are independent, so the variance of their mean is that of their sum over k squared
-    error = lambda s: (s**2).sum(skipna=False) ** 0.5 / len(s)
-    macro = per.groupby(by).agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", error)).reset_index()
+    macro = per.groupby(by).agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", mean_error)).reset_index()
     return pd.concat([per, every, macro.assign(group="macro")], ignore_index=True)
 
 # %% ../../../nbs/4_evaluation/05_knowledge/01_facts.ipynb #c022b

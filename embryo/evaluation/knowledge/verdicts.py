@@ -113,20 +113,26 @@ def curve_verdict(
 ) -> dict:  # verdict, reversals, checkpoints, n; first, peak and last: _step, value, _low and _high
     "What became of one curve, with the interval of its first, highest and last point."
     g = g.sort_values("step")
-    steps, value, stderr = g["step"].to_numpy(), g["value"].to_numpy(float), g["stderr"].to_numpy(float)
+    steps = g["step"].to_numpy()
+    value = g["value"].to_numpy(float)
+    stderr = g["stderr"].to_numpy(float)
     if steps[0] > 0:
         # a series that does not begin untrained: nobody is born with facts
-        steps, value, stderr = np.r_[0, steps], np.r_[0.0, value], np.r_[0.0, stderr]
-    z = norm.ppf(1 - (1 - level) / 2 / (len(value) - 1))
+        steps = np.r_[0, steps]
+        value = np.r_[0.0, value]
+        stderr = np.r_[0.0, stderr]
+    comparisons = len(value) - 1
+    z = norm.ppf(1 - (1 - level) / 2 / comparisons)
     verdict, reversals = verdict_of(value, stderr, z)
-    at = dict(first=0, peak=int(value.argmax()), last=len(value) - 1)
     out = dict(verdict=verdict, reversals=reversals, checkpoints=len(g), n=int(g["n"].iloc[0]))
-    out |= {f"{k}_step": steps[i] for k, i in at.items()}
-    out |= {k: value[i] for k, i in at.items()}
-    wide = norm.ppf((1 + level) / 2)
-    for k, i in at.items():
-        out[f"{k}_low"] = np.clip(value[i] - wide * stderr[i], 0, 1)
-        out[f"{k}_high"] = np.clip(value[i] + wide * stderr[i], 0, 1)
+    points = dict(first=0, peak=int(value.argmax()), last=len(value) - 1)
+    out |= {f"{name}_step": steps[i] for name, i in points.items()}
+    out |= {name: value[i] for name, i in points.items()}
+    z_of_one = norm.ppf((1 + level) / 2)
+    for name, i in points.items():
+        wide = z_of_one * stderr[i]
+        out[f"{name}_low"] = np.clip(value[i] - wide, 0, 1)
+        out[f"{name}_high"] = np.clip(value[i] + wide, 0, 1)
     return out
 
 # %% ../../../nbs/4_evaluation/05_knowledge/02_verdicts.ipynb #c010

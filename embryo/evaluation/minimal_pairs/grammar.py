@@ -64,11 +64,16 @@ def level_rows(
     "Accuracy and ties at one level; pairs without a group at this level are left out."
     choose("level", level, LEVELS, where="level_rows")
     scored = judged.dropna(subset="win")
-    scored = scored.assign(group="all" if level == "all" else scored[level])
+    group = "all" if level == "all" else scored[level]
+    cluster = scored["good"] + "\n" + scored["bad"]
+    scored = scored.assign(group=group, cluster=cluster)
     scored = scored[scored["group"] != ""]
-    scored = scored.assign(cluster=scored["good"] + "\n" + scored["bad"])
     values = dict(accuracy=scored["win"], tie_rate=scored["win"] == 0.5)
-    return pd.concat([mean_rows(scored.assign(value=v), ["group"]).assign(metric=m) for m, v in values.items()])
+    out = []
+    for metric, value in values.items():
+        means = mean_rows(scored.assign(value=value), ["group"])
+        out.append(means.assign(metric=metric))
+    return pd.concat(out)
 
 # %% ../../../nbs/4_evaluation/09_minimal_pairs/02_grammar.ipynb #e8b09593
 def pair_rows(
@@ -80,9 +85,10 @@ def pair_rows(
         for level in LEVELS:
             out.append(level_rows(d, level).assign(task=f"{variant}-{level}", split=suite))
         counted = dict(skipped_pairs=d["win"].isna().sum(), unknown_pairs=d["unknown"].sum())
-        of_all = [dict(metric=m, value=v, n=len(d), group="all") for m, v in counted.items()]
+        of_all = [dict(metric=metric, value=value, n=len(d), group="all") for metric, value in counted.items()]
         out.append(pd.DataFrame(of_all).assign(task=f"{variant}-all", split=suite))
-    return row_frame(pd.concat([o for o in out if len(o)], ignore_index=True), evaluator="minimal_pairs")
+    found = pd.concat([o for o in out if len(o)], ignore_index=True)
+    return row_frame(found, evaluator="minimal_pairs")
 
 # %% ../../../nbs/4_evaluation/09_minimal_pairs/02_grammar.ipynb #f692897b
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LAYOUT', 'CIRCUITS', 'CIRCUIT_OF', 'OTHER', 'JUDGED', 'GYM_LEVELS', 'Sentence', 'Suite', 'sentence_of', 'part',
            'read_sentence', 'read_item', 'check_regions', 'read_gym_file', 'check_most', 'read_syntaxgym',
-           'words_between', 'asked_regions', 'region_surprisals', 'judge_suite', 'judge_suites', 'gym_level_rows',
-           'syntaxgym_rows', 'SyntaxGymConfig', 'syntaxgym']
+           'words_between', 'asked_regions', 'surprisals_by_word', 'region_surprisals', 'judge_suite', 'judge_suites',
+           'gym_level_rows', 'gym_counts', 'syntaxgym_rows', 'SyntaxGymConfig', 'syntaxgym']
 
 # %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #55995746
 from dataclasses import dataclass
@@ -232,6 +232,19 @@ def asked_regions(
                 out.append(dict(suite=suite.name, item=n, region=r, text=s.text, first=first, end=end))
     return pd.DataFrame(out, columns=["suite", "item", "region", "text", "first", "end"])
 
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #8cd4c407
+def surprisals_by_word(
+    words: list,  # Word of each piece, of each text, from `ask_texts`
+    gaps: np.ndarray,  # (N, 3): text, piece and end of what was hidden
+    nats: np.ndarray,  # (N,) log-probabilities
+) -> list:  # For each text the surprisals of its words, nats
+    "Add up the surprisals of the pieces of each word."
+    out = [np.zeros(w.max(initial=-1) + 1) for w in words]
+    for (text, piece, _), x in zip(gaps, nats):
+        word = words[text][piece]
+        out[text][word] -= x
+    return out
+
 # %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #d338a195
 def region_surprisals(
     model,  # A masked language model; ELECTRA: its generator
@@ -245,19 +258,17 @@ def region_surprisals(
 ) -> pd.DataFrame:
     "How surprising is each region, the rest of its sentence in view?"
     number = {text: i for i, text in enumerate(dict.fromkeys(asked["text"]))}
-    of = asked["text"].map(number).to_numpy(int)
+    text = asked["text"].map(number).to_numpy(int)
     wanted = [set() for _ in number]
-    for i, first, end in zip(of, asked["first"], asked["end"]):
+    for i, first, end in zip(text, asked["first"], asked["end"]):
         wanted[i].update(range(first, end))
-    given = (list(number), variants, [sorted(w) for w in wanted], max_tokens, progress)
-    about, words, answers = ask_texts(model, tokenizer, *given)
-    out = asked.assign(unknown=about["unknown"].to_numpy()[of])
-    fits = about["fits"].to_numpy()[of]
+    wanted = [sorted(of_text) for of_text in wanted]
+    about, words, answers = ask_texts(model, tokenizer, list(number), variants, wanted, max_tokens, progress)
+    out = asked.assign(unknown=about["unknown"].to_numpy()[text])
+    fits = about["fits"].to_numpy()[text]
     for variant, (gaps, nats) in answers.items():
-        by_word = [np.zeros(w.max(initial=-1) + 1) for w in words]
-        for (i, at, _), x in zip(gaps, nats):
-            by_word[i][words[i][at]] -= x
-        sums = [by_word[i][first:end].sum() for i, first, end in zip(of, asked["first"], asked["end"])]
+        by_word = surprisals_by_word(words, gaps, nats)
+        sums = [by_word[i][first:end].sum() for i, first, end in zip(text, asked["first"], asked["end"])]
         out[variant] = np.where(fits, sums, np.nan)
     return out
 
@@ -274,14 +285,15 @@ def judge_suite(
 ):  # One line an item and prediction, columns `JUDGED`; holds is 1, 0, or NaN for an item that is skipped
     "Hold the predictions of a suite against surprisals."
     nats = asked.pivot(index="item", columns="region", values=variant)
+    surprisal = {region: nats[region].to_numpy() for region in nats}
     skipped = nats.isna().any(axis=1).to_numpy()
-    unknown = asked.groupby("item")["unknown"].any()
+    unknown = asked.groupby("item")["unknown"].any()[nats.index].to_numpy()
     about = dict(suite=suite.name, circuit=CIRCUIT_OF.get(suite.name, OTHER), variant=variant)
     out = []
     for k, tree in enumerate(suite.formulas, 1):
-        holds = evaluate(tree, {r: nats[r].to_numpy() for r in nats}, TIE)
-        of_items = dict(item=nats.index, holds=np.where(skipped, np.nan, holds), unknown=unknown[nats.index].to_numpy())
-        out.append(pd.DataFrame(of_items).assign(**about, prediction=k, chance=chance_of(tree)))
+        holds = np.where(skipped, np.nan, evaluate(tree, surprisal, TIE))
+        of_items = pd.DataFrame(dict(item=nats.index, holds=holds, unknown=unknown))
+        out.append(of_items.assign(**about, prediction=k, chance=chance_of(tree)))
     return pd.concat(out, ignore_index=True)[JUDGED]
 
 # %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #be2ff9c3
@@ -310,11 +322,27 @@ def gym_level_rows(
     "Accuracy at one level, and what it is to be held against."
     choose("level", level, GYM_LEVELS, where="gym_level_rows")
     scored = judged.dropna(subset="holds")
-    scored = scored.assign(group="all" if level == "all" else scored[level])
-    scored = scored.assign(cluster=scored["suite"] + "\n" + scored["item"].astype(str))
-    right = mean_rows(scored.assign(value=scored["holds"].astype(float)), ["group"]).assign(metric="accuracy")
-    chance = mean_rows(scored.assign(value=scored["chance"].astype(float)), ["group"]).assign(metric="chance")
-    return pd.concat([right, chance.assign(stderr=np.nan)], ignore_index=True)
+    group = "all" if level == "all" else scored[level]
+    cluster = scored["suite"] + "\n" + scored["item"].astype(str)
+    scored = scored.assign(group=group, cluster=cluster)
+    right = mean_rows(scored.assign(value=scored["holds"].astype(float)), ["group"])
+    chance = mean_rows(scored.assign(value=scored["chance"].astype(float)), ["group"])
+    parts = [right.assign(metric="accuracy"), chance.assign(metric="chance", stderr=np.nan)]
+    return pd.concat(parts, ignore_index=True)
+
+# %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #bc209725
+def gym_counts(
+    judged: pd.DataFrame,  # From `judge_suites`, one variant
+    suites: list,  # From `read_syntaxgym`, the same
+) -> pd.DataFrame:  # group all; metrics skipped_items, unknown_items, left_out_predictions: value of n
+    "What was skipped, not understood, or left out."
+    lines = judged.assign(skipped=judged["holds"].isna()).groupby(["suite", "item"])
+    items = lines[["skipped", "unknown"]].any()
+    counted = [dict(metric=f"{what}_items", value=items[what].sum(), n=len(items)) for what in items]
+    left_out = sum(s.left_out for s in suites)
+    predictions = left_out + sum(len(s.formulas) for s in suites)
+    counted.append(dict(metric="left_out_predictions", value=left_out, n=predictions))
+    return pd.DataFrame(counted).assign(group="all")
 
 # %% ../../../nbs/4_evaluation/09_minimal_pairs/04_syntaxgym.ipynb #17bed300
 def syntaxgym_rows(
@@ -323,15 +351,11 @@ def syntaxgym_rows(
     split: str = "syntaxgym",  # What rows call the folder
 ) -> pd.DataFrame:  # Rows of evaluator syntaxgym
     "Accuracy and chance by suite and circuit; items that were skipped or not understood; predictions left out."
-    left_out = sum(s.left_out for s in suites)
-    predictions = left_out + sum(len(s.formulas) for s in suites)
     out = []
     for variant, d in judged.groupby("variant", sort=False):
-        out += [gym_level_rows(d, level).assign(task=f"{variant}-{level}") for level in GYM_LEVELS]
-        items = d.assign(skipped=d["holds"].isna()).groupby(["suite", "item"])[["skipped", "unknown"]].any()
-        counted = [dict(metric=f"{what}_items", value=items[what].sum(), n=len(items)) for what in items]
-        counted.append(dict(metric="left_out_predictions", value=left_out, n=predictions))
-        out.append(pd.DataFrame(counted).assign(group="all", task=f"{variant}-all"))
+        for level in GYM_LEVELS:
+            out.append(gym_level_rows(d, level).assign(task=f"{variant}-{level}"))
+        out.append(gym_counts(d, suites).assign(task=f"{variant}-all"))
     found = pd.concat([o for o in out if len(o)], ignore_index=True)
     return row_frame(found, evaluator="syntaxgym", split=split)
 

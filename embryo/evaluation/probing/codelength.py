@@ -49,12 +49,14 @@ def label_bits(
     batch: int = 1024,  # Targets at a time
 ) -> torch.Tensor:  # (n, L, G) float64
     "The length of each label in the code of each probe."
+    uniform = math.log(p.shape[-1])  # nats
     out = []
     for r, y in zip(rows.split(batch), labels.split(batch)):
-        logits = linear_logits(p, fetch(table, r, p.device)).double()
+        logits = linear_logits(p, fetch(table, r, p.device)).double()  # (L, B, G, C)
         right = y.clamp(min=0)[None, :, :, None].expand(len(p), -1, -1, -1)
         nats = logits.logsumexp(-1) - logits.gather(-1, right)[..., 0]
-        out.append(nats.masked_fill(y < 0, math.log(p.shape[-1])).transpose(0, 1))
+        nats = nats.masked_fill(y < 0, uniform)
+        out.append(nats.transpose(0, 1))
     return torch.cat(out) / math.log(2)
 
 # %% ../../../nbs/4_evaluation/03_probing/02_codelength.ipynb #f78eabe7
@@ -116,15 +118,18 @@ def online_bits(
     device = device or table.device
     cfg = replace(cfg, steps=max(1, round(cfg.code_steps * cfg.steps)))
     dev = [x.to(device) for x in dev_sample(rows["dev"], labels["dev"], cfg, task, seed)]
-    rows, labels = torch.from_numpy(rows["train"]), torch.from_numpy(labels["train"]).to(device)
+    rows = torch.from_numpy(rows["train"])
+    labels = torch.from_numpy(labels["train"]).to(device)
     features = table.shape[2] * rows.shape[1]
     p = torch.zeros(table.shape[1], features + 1, labels.shape[1], n_labels, device=device)
     ends = portion_ends(len(rows))
+    out = []
     with torch.inference_mode():
         shortest = label_bits(p, table, *dev, cfg.batch).mean(0)
-        out = [label_bits(p, table, rows[: ends[0]], labels[: ends[0]], cfg.batch)]
-        for known, end in zip(ends, ends[1:]):
-            p, shortest = learn_portion(p, shortest, table, (rows[:known], labels[:known]), dev, cfg, task, seed)
+        for known, end in zip([0, *ends], ends):
+            if known:
+                sent = rows[:known], labels[:known]
+                p, shortest = learn_portion(p, shortest, table, sent, dev, cfg, task, seed)
             out.append(label_bits(p, table, rows[known:end], labels[known:end], cfg.batch))
     return torch.cat(out).cpu()
 
@@ -138,7 +143,8 @@ def frequency_bits(
     out = np.full(labels.shape, math.log2(n_labels))
     for known, end in zip(ends, ends[1:]):
         for g, y in enumerate(labels.T):
-            share = (np.bincount(y[:known], minlength=n_labels) + 0.5) / (known + n_labels / 2)
+            counts = np.bincount(y[:known], minlength=n_labels)
+            share = (counts + 0.5) / (known + n_labels / 2)
             out[known:end, g] = -np.log2(share[y[known:end]])
     return out
 
@@ -151,8 +157,12 @@ def code_rows(
     group: str,  # probe, control, or frequencies of either
 ) -> list:  # Records of codelength (bits a target) and compression
     "Description length of one group, by layer."
-    frame = dict(at=np.tile(np.arange(len(layers)), len(bits)), cluster=np.repeat(cluster, len(layers)))
-    means = mean_rows(pd.DataFrame(frame | dict(value=bits.ravel())), ["at"])
+    each = dict(
+        at=np.tile(np.arange(len(layers)), len(bits)),
+        cluster=np.repeat(cluster, len(layers)),
+        value=bits.ravel(),
+    )
+    means = mean_rows(pd.DataFrame(each), ["at"])
     out = []
     for layer, length, error, n in zip(layers, means["value"], means["stderr"], means["n"]):
         about = dict(group=group, layer=layer, n=n)
@@ -179,13 +189,14 @@ def description_length(
 ) -> list:  # Records: codelength and compression of probe, control, and what the frequencies of either give alone
     "The online code of a task and its control, at all layers (Voita and Titov 2020, equation 4)."
     order = code_order(sentence, task, seed)
+    cluster = sentence[order]
     rows = rows | dict(train=rows["train"][order])
     labels = labels | dict(train=labels["train"][order])
     bits = online_bits(table, rows, labels, n_labels, cfg, task, seed, device).numpy()
     counted = frequency_bits(labels["train"], n_labels)
     out = []
-    for g, name in enumerate(CODES[: bits.shape[2]]):
-        out += code_rows(bits[:, :, g], sentence[order], layers, n_labels, name)
-        group = "frequencies" if name == "probe" else f"{name}-frequencies"
-        out += code_rows(counted[:, g : g + 1], sentence[order], [pd.NA], n_labels, group)
+    for g, code in enumerate(CODES[: bits.shape[2]]):
+        out += code_rows(bits[:, :, g], cluster, layers, n_labels, code)
+        group = "frequencies" if code == "probe" else f"{code}-frequencies"
+        out += code_rows(counted[:, g : g + 1], cluster, [pd.NA], n_labels, group)
     return out

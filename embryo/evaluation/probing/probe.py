@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['GROUPS', 'f1_parts', 'last_batch', 'target_scores', 'score_groups', 'layer_scores', 'size_rows', 'label_numbers',
-           'Spans', 'all_targets', 'usable_targets', 'ask_spans', 'check_disk', 'vector_store', 'with_control',
-           'scored_targets', 'answer_rows', 'probe_task', 'check_layers', 'probe']
+           'Spans', 'all_targets', 'usable_targets', 'number_places', 'ask_spans', 'check_disk', 'vector_store',
+           'with_control', 'scored_targets', 'answer_rows', 'split_sizes', 'probe_task', 'check_layers', 'probe']
 
 # %% ../../../nbs/4_evaluation/03_probing/03_probe.ipynb #c002
 import shutil
@@ -71,12 +71,15 @@ def target_scores(
     "What each target adds to the score of each probe."
     hit = said == gold[:, None] if share is None else share
     each = dict(micro_f1=hit.astype(float))
-    if positive is not None:
+    if positive is None:
+        return each
+    yes = said == positive
+    if tied is not None:
         # coreference has two labels, so an answer that is tied is one half of each
-        yes = said == positive if tied is None else np.where(tied, 0.5, said == positive)
-        true = np.broadcast_to(gold[:, None] == positive, yes.shape)
-        each["f1"] = np.stack([f1_parts(true[:, :, k], yes[:, :, k]) for k in range(said.shape[2])], 2)
-    return each
+        yes = np.where(tied, 0.5, yes)
+    true = np.broadcast_to(gold[:, None] == positive, yes.shape)
+    parts = [f1_parts(true[:, :, k], yes[:, :, k]) for k in range(said.shape[2])]
+    return each | dict(f1=np.stack(parts, 2))
 
 # %% ../../../nbs/4_evaluation/03_probing/03_probe.ipynb #c011a
 GROUPS = ("probe", "control")
@@ -111,9 +114,11 @@ def layer_scores(
 ) -> pd.DataFrame:
     "Scores of all layers, with standard errors clustered by sentence."
     line = dict(layer=np.tile(layers, len(said)), cluster=np.repeat(cluster, said.shape[1]))
+    each = target_scores(said, gold, positive, share, tied)
     out = []
-    for metric, group, v in score_groups(target_scores(said, gold, positive, share, tied), tied):
-        targets = pd.DataFrame(line | dict(group=group, value=v.astype(float).ravel()))
+    for metric, group, v in score_groups(each, tied):
+        values = v.astype(float).ravel()
+        targets = pd.DataFrame(line | dict(group=group, value=values))
         out.append(mean_rows(targets, ["group", "layer"]).assign(metric=metric))
     return pd.concat(out)
 
@@ -219,6 +224,19 @@ def usable_targets(
         ok = np.sort(rng_for("probe-targets", task, seed).choice(ok, cfg.max_targets, replace=False))
     return ok, skipped
 
+# %% ../../../nbs/4_evaluation/03_probing/03_probe.ipynb #e2ff72c1
+def number_places(
+    wanted: dict,  # Key -> (n, k, 3) places of the spans of n targets
+) -> tuple:  # (the different places (U, 3), ascending; key -> (n, k) which of them)
+    "Number the places of all spans, equal ones alike."
+    flat = [at.reshape(-1, 3) for at in wanted.values()]
+    places, row = np.unique(np.concatenate(flat), axis=0, return_inverse=True)
+    borders = np.cumsum([len(at) for at in flat])[:-1]
+    rows = {}
+    for (key, at), part in zip(wanted.items(), np.split(row.ravel(), borders)):
+        rows[key] = part.reshape(at.shape[:2])
+    return places, rows
+
 # %% ../../../nbs/4_evaluation/03_probing/03_probe.ipynb #c019g
 def ask_spans(
     tokenizer,  # Its pieces are laid out in windows
@@ -229,7 +247,8 @@ def ask_spans(
 ) -> Spans:
     "Find every span of every task in the windows that a model will be shown."
     tables, pool = all_targets(tasks, cfg)
-    words, windows = lay_out(tokenizer, [dict(tokens=list(s), tags=s) for s in pool], limit)
+    sentences = [dict(tokens=list(s), tags=s) for s in pool]
+    words, windows = lay_out(tokenizer, sentences, limit)
     ids_of = tokenize_words(tokenizer, (w for t in tables.values() for w in t["word"].ravel()))
     count = np.fromiter(map(len, pool), int, len(pool))
     offsets = np.r_[0, np.cumsum(count)]
@@ -238,12 +257,11 @@ def ask_spans(
     wanted = {}
     for (task, split), t in tables.items():
         n, k = t["spans"].shape[:2]
-        at = span_places(words, offsets, np.repeat(t["sentence"], k), t["spans"].reshape(-1, 2)).reshape(n, k, 3)
+        sentence = np.repeat(t["sentence"], k)
+        at = span_places(words, offsets, sentence, t["spans"].reshape(-1, 2)).reshape(n, k, 3)
         used[task, split], skipped[task, split] = usable_targets(at, task, split, cfg, seed, limit)
-        wanted[task, split] = at[used[task, split]].reshape(-1, 3)
-    places, row = np.unique(np.concatenate(list(wanted.values())), axis=0, return_inverse=True)
-    parts = np.split(row.ravel(), np.cumsum([len(w) for w in wanted.values()])[:-1])
-    rows = {key: part.reshape(len(used[key]), -1) for key, part in zip(wanted, parts)}
+        wanted[task, split] = at[used[task, split]]
+    places, rows = number_places(wanted)
     pieces = np.add.reduceat(words["pieces"].to_numpy(), offsets[:-1])
     return Spans(tables, used, skipped, rows, places, windows, ids_of, count, pieces)
 
@@ -329,6 +347,23 @@ def answer_rows(
     trivial = trivial.assign(layer=pd.NA, group="majority")
     return scores.to_dict("records") + trivial.to_dict("records")
 
+# %% ../../../nbs/4_evaluation/03_probing/03_probe.ipynb #54c5e4ad
+def split_sizes(
+    spans: Spans,  # From `ask_spans`
+    task: str,  # pos, const, coref or srl
+    numbers: dict,  # split -> (n,) label numbers; -1 = not in training
+) -> list:  # Records
+    "Table 5 of a task: what each of its splits holds."
+    out = []
+    for split in SPLITS:
+        t = spans.tables[task, split]
+        tokens = int(spans.words[t["sentences"]].sum())
+        used = len(spans.used[task, split])
+        unseen = int((numbers[split] < 0).sum())
+        sizes = size_rows(t, tokens, used, spans.skipped[task, split], unseen)
+        out += [r | dict(task=task, split=split) for r in sizes]
+    return out
+
 # %% ../../../nbs/4_evaluation/03_probing/03_probe.ipynb #c019s
 def probe_task(
     table: torch.Tensor,  # (U, L, D) span vectors
@@ -343,17 +378,14 @@ def probe_task(
 ) -> list:  # Records: sizes of all splits, scores of the test set, description length of the training set
     "Train and score the probes of one task."
     names, numbers = known
-    out = []
-    for split in SPLITS:
-        t = spans.tables[task, split]
-        n, skipped = len(spans.used[task, split]), spans.skipped[task, split]
-        sizes = size_rows(t, int(spans.words[t["sentences"]].sum()), n, skipped, int((numbers[split] < 0).sum()))
-        out += [r | dict(task=task, split=split) for r in sizes]
-    shares = np.bincount(numbers["train"], minlength=len(names)) / len(numbers["train"])
+    n_labels = len(names)
+    out = split_sizes(spans, task, numbers)
+    shares = np.bincount(numbers["train"], minlength=n_labels) / len(numbers["train"])
     labels = with_control(spans, task, numbers, shares, cfg, seed)
     rows = {s: spans.rows[task, s] for s in SPLITS}
     positive = names.index("1") if task == "coref" else None
-    for mode, p in fit_probes(table, rows, labels, len(names), cfg, task, seed, device, progress).items():
+    probes = fit_probes(table, rows, labels, n_labels, cfg, task, seed, device, progress)
+    for mode, p in probes.items():
         i = scored_targets(spans, task, mode, cfg)
         cluster = spans.of(task, "test", "sentence")[i]
         test = (rows["test"][i], labels["test"][i], cluster)
@@ -361,7 +393,7 @@ def probe_task(
         out += [r | dict(task=task, split="test", mode=mode) for r in scores]
     if cfg.code_steps and cfg.mode != "published":
         sentence = spans.of(task, "train", "sentence")
-        codes = description_length(table, rows, labels, sentence, layers, len(names), cfg, task, seed, device)
+        codes = description_length(table, rows, labels, sentence, layers, n_labels, cfg, task, seed, device)
         out += [r | dict(task=task, split="train") for r in codes]
     return out
 

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RULES', 'linear_logits', 'linear_gradient', 'Probes', 'Corrected', 'Published', 'minibatches', 'fetch', 'probe_said',
-           'probe_answers', 'first_weights', 'dev_score', 'update_probes', 'evaluate_probes', 'looks_now', 'fit_probes']
+           'probe_answers', 'first_weights', 'dev_score', 'update_probes', 'evaluate_probes', 'looks_now',
+           'start_rules', 'fit_probes']
 
 # %% ../../../nbs/4_evaluation/03_probing/01_probes.ipynb #c002
 import copy
@@ -37,11 +38,14 @@ def linear_gradient(
     y: torch.Tensor,  # (B, G) labels
 ) -> torch.Tensor:  # (L, F+1, G, C)
     "The gradient of each probe's mean cross-entropy."
-    d = linear_logits(p, x).softmax(-1)
-    right = y[None, :, :, None].expand(len(d), -1, -1, -1)
-    d.scatter_add_(-1, right, torch.full((1, 1, 1, 1), -1.0, device=d.device).expand(*d.shape[:3], 1))
-    d = d.flatten(2).div_(len(y))
-    return torch.cat([torch.bmm(xk.transpose(1, 2), d) for xk in x] + [d.sum(1, keepdim=True)], 1).view_as(p)
+    error = linear_logits(p, x).softmax(-1)  # (L, B, G, C)
+    right = y[None, :, :, None].expand(len(error), -1, -1, -1)
+    less_one = torch.full((1, 1, 1, 1), -1.0, device=error.device).expand(*error.shape[:3], 1)
+    error.scatter_add_(-1, right, less_one)
+    error = error.flatten(2).div_(len(y))  # (L, B, G * C)
+    weights = [torch.bmm(xk.transpose(1, 2), error) for xk in x]
+    bias = error.sum(1, keepdim=True)
+    return torch.cat([*weights, bias], 1).view_as(p)
 
 # %% ../../../nbs/4_evaluation/03_probing/01_probes.ipynb #c005
 class Probes:
@@ -70,12 +74,14 @@ class Probes:
     ):
         "One update of Adam."
         g = linear_gradient(self.p, x, y)
-        g.mul_((self.clip / (g.square().sum((1, 3), keepdim=True).sqrt() + 1e-6)).clamp(max=1.0))
+        norm = g.square().sum((1, 3), keepdim=True).sqrt()
+        g.mul_((self.clip / (norm + 1e-6)).clamp(max=1.0))
         self.t += 1
         self.m.lerp_(g, 0.1)
         self.v.mul_(0.999).addcmul_(g, g, value=0.001)
         rate = -self.lr / (1 - 0.9**self.t)
-        self.p.addcdiv_(self.m * rate, self.v.sqrt().div_((1 - 0.999**self.t).sqrt()).add_(1e-8))
+        spread = self.v.sqrt().div_((1 - 0.999**self.t).sqrt())
+        self.p.addcdiv_(self.m * rate, spread.add_(1e-8))
 
 # %% ../../../nbs/4_evaluation/03_probing/01_probes.ipynb #c008
 class Corrected:
@@ -301,10 +307,24 @@ def looks_now(
         return list(rules)
     return [mode for mode in rules if mode == "corrected" and t == cfg.steps - 1]
 
-# %% ../../../nbs/4_evaluation/03_probing/01_probes.ipynb #c016
+# %% ../../../nbs/4_evaluation/03_probing/01_probes.ipynb #cf2017cb
 RULES = dict(corrected=Corrected, published=Published)
 
 
+def start_rules(
+    init: np.ndarray,  # (F+1, G, C) from `first_weights`
+    layers: int,  # L
+    cfg: ProbeConfig,  # mode, lr, clip, patience, stop
+    device,  # Where probes are trained
+) -> dict:  # mode -> rule
+    "The rules of the modes that are wanted, which begin with one set of probes."
+    init = torch.tensor(init, dtype=torch.float32, device=device)
+    net = Probes(init.expand(layers, -1, -1, -1), cfg)
+    rules = {mode: rule(net, cfg) for mode, rule in RULES.items() if cfg.mode in (mode, "both")}
+    net.users = len(rules)
+    return rules
+
+# %% ../../../nbs/4_evaluation/03_probing/01_probes.ipynb #c016
 def fit_probes(
     table: torch.Tensor,  # (U, L, D) span vectors
     rows: dict,  # train, dev -> (n, k) int64 rows of the table
@@ -320,14 +340,12 @@ def fit_probes(
     device = device or table.device
     rows = {s: torch.as_tensor(r) for s, r in rows.items()}
     labels = {s: torch.as_tensor(y, device=device) for s, y in labels.items()}
-    features = table.shape[2] * rows["train"].shape[1]
+    n_train, n_spans = rows["train"].shape
+    features = table.shape[2] * n_spans
     init = first_weights(features, n_labels, labels["train"].shape[1], task, seed)
-    init = torch.tensor(init, dtype=torch.float32, device=device)
-    net = Probes(init.expand(table.shape[1], -1, -1, -1), cfg)
-    rules = {mode: rule(net, cfg) for mode, rule in RULES.items() if cfg.mode in (mode, "both")}
-    net.users = len(rules)
+    rules = start_rules(init, table.shape[1], cfg, device)
     with torch.inference_mode(), tqdm(total=cfg.steps, unit="step", desc=task, disable=not progress) as bar:
-        for t, some in enumerate(minibatches(len(rows["train"]), cfg, task, seed)):
+        for t, some in enumerate(minibatches(n_train, cfg, task, seed)):
             some = torch.from_numpy(some)
             if not all(r.net.idle for r in rules.values()):
                 x = fetch(table, rows["train"][some], device)
@@ -335,7 +353,8 @@ def fit_probes(
             modes = looks_now(rules, t, cfg)
             if modes:
                 evaluate_probes(rules, modes, table, rows["dev"], labels["dev"], cfg.batch)
-                bar.set_postfix(dev=f"{rules[modes[0]].net.score[:, 0].max().item():.3f}")
+                best = rules[modes[0]].net.score[:, 0].max().item()
+                bar.set_postfix(dev=f"{best:.3f}")
             for r in rules.values():
                 r.after()
             bar.update()

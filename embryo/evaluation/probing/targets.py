@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['TASKS', 'SPLITS', 'SOURCES', 'TARGETS', 'MODES', 'pos_targets', 'const_targets', 'coref_targets', 'srl_targets',
            'sentence_targets', 'task_sentences', 'read_tasks', 'check_probe_config', 'ProbeConfig', 'check_spans',
-           'target_table', 'control_types', 'control_labels', 'span_places', 'span_means', 'span_table']
+           'target_table', 'control_types', 'control_labels', 'nearest_words', 'span_places', 'span_means',
+           'window_states', 'span_table']
 
 # %% ../../../nbs/4_evaluation/03_probing/00_targets.ipynb #c002
 from dataclasses import dataclass
@@ -231,6 +232,16 @@ def control_labels(
     u = np.array([seed_for("control", task, seed, w) for w in types]) / 2.0**63
     return np.minimum(np.searchsorted(np.cumsum(shares), u, side="right"), len(shares) - 1)[which]
 
+# %% ../../../nbs/4_evaluation/03_probing/00_targets.ipynb #744f267d
+def nearest_words(
+    has: np.ndarray,  # (n,) bool: does the word have pieces?
+) -> tuple:  # (following (n,), n where there is none; preceding (n,), -1 where there is none)
+    "The next word that has pieces, and the last one so far; a word that has some is its own."
+    n = len(has)
+    following = np.minimum.accumulate(np.where(has, np.arange(n), n)[::-1])[::-1]
+    preceding = np.maximum.accumulate(np.where(has, np.arange(n), -1))
+    return following, preceding
+
 # %% ../../../nbs/4_evaluation/03_probing/00_targets.ipynb #c023
 def span_places(
     words: pd.DataFrame,  # From `lay_out`: every word of every sentence, in order
@@ -240,21 +251,19 @@ def span_places(
 ) -> np.ndarray:  # (m, 3) window (-1 = nowhere), first piece, end
     "Where the pieces of each span lie."
     size, window, start = (words[c].to_numpy() for c in ("pieces", "window", "start"))
-    n = len(size)
     has = size > 0
     a = offsets[sentence] + spans[:, 0]
     b = offsets[sentence] + spans[:, 1]
-    # nearest word with pieces
-    following = np.minimum.accumulate(np.where(has, np.arange(n), n)[::-1])[::-1]
-    preceding = np.maximum.accumulate(np.where(has, np.arange(n), -1))
-    lost = np.r_[0, np.cumsum(has & (window < 0))]
+    following, preceding = nearest_words(has)
     first = following[a]
     last = preceding[b - 1]
+    lost = np.r_[0, np.cumsum(has & (window < 0))]
     ok = (first <= last) & (lost[b] == lost[a])
     first = np.where(ok, first, 0)
     last = np.where(ok, last, 0)
     ok &= window[first] == window[last]
-    return np.stack([np.where(ok, window[first], -1), start[first], start[last] + size[last]], 1)
+    end = start[last] + size[last]
+    return np.stack([np.where(ok, window[first], -1), start[first], end], 1)
 
 # %% ../../../nbs/4_evaluation/03_probing/00_targets.ipynb #c025a
 def span_means(
@@ -266,6 +275,18 @@ def span_means(
     "The mean state of each span: a difference of two running sums."
     run = states.double().cumsum(1)
     return (run[row, end - 1] - run[row, first - 1]) / (end - first)[:, None]
+
+# %% ../../../nbs/4_evaluation/03_probing/00_targets.ipynb #02632f5b
+def window_states(
+    model,  # Encoder in eval mode
+    wins: list,  # Id arrays <s> ... </s>
+    pad: int,  # Pad id
+) -> tuple:  # (B, T, D) of each layer, 0 = embedding output
+    "Hidden states of some windows."
+    ids, attend = pad_batch(wins, pad)
+    ids = ids.to(model.device)
+    attend = None if attend.all() else attend.to(model.device)
+    return model.base_model(input_ids=ids, attention_mask=attend, output_hidden_states=True).hidden_states
 
 # %% ../../../nbs/4_evaluation/03_probing/00_targets.ipynb #c025
 def span_table(
@@ -290,14 +311,12 @@ def span_table(
     size = cfg.max_tokens or (2048 if dev.type == "cpu" else 32_768)
     with tqdm(total=len(needed), unit="window", disable=not progress) as bar:
         for some in length_batches([len(wins[w]) for w in needed], size):
-            ids, attend = (x.to(dev) for x in pad_batch([wins[w] for w in needed[some]], pad))
-            attend = None if attend.all() else attend
-            states = model.base_model(input_ids=ids, attention_mask=attend, output_hidden_states=True).hidden_states
-            at = np.concatenate([np.arange(first[i], first[i] + many[i]) for i in some])
+            states = window_states(model, [wins[w] for w in needed[some]], pad)
             row = torch.from_numpy(np.repeat(np.arange(len(some)), many[some])).to(dev)
-            a, b = (torch.from_numpy(places[at, k]).to(dev) for k in (1, 2))
+            at = np.concatenate([np.arange(first[i], first[i] + many[i]) for i in some])
+            _, begin, end = torch.from_numpy(places[at]).to(dev).unbind(1)
             at = torch.from_numpy(at).to(out.device)
             for k, layer in enumerate(layers):
-                out[at, k] = span_means(states[layer], row, a, b).to(out)
+                out[at, k] = span_means(states[layer], row, begin, end).to(out)
             bar.update(len(some))
     return out

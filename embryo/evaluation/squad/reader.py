@@ -61,15 +61,19 @@ def best_spans(
 ) -> tuple:  # (scores (B,), first (B,), last (B,), how many spans have this score (B,)); -inf where nothing may stand
     "The best span of every row; of equal ones the shortest, then the first."
     begin, end = logits.masked_fill(~inside, float("-inf"))
+    positions = begin.shape[1]
     score = torch.full_like(begin[:, 0], float("-inf"))
-    many, first, size = (torch.zeros_like(score, dtype=torch.long) for _ in range(3))
-    for d in range(min(max_answer, begin.shape[1])):
-        sums = begin[:, : begin.shape[1] - d] + end[:, d:]
-        s, at = sums.max(1)
-        better = s > score
-        here = (sums == s[:, None]).sum(1)
-        many = torch.where(better, here, many + here * (s == score))
-        score = torch.where(better, s, score)
+    many = torch.zeros_like(score, dtype=torch.long)
+    first = torch.zeros_like(many)
+    size = torch.zeros_like(many)
+    for d in range(min(max_answer, positions)):
+        sums = begin[:, : positions - d] + end[:, d:]
+        highest, at = sums.max(1)
+        here = (sums == highest[:, None]).sum(1)
+        better = highest > score
+        as_good = highest == score
+        many = torch.where(better, here, many + here * as_good)
+        score = torch.where(better, highest, score)
         first = torch.where(better, at, first)
         size = torch.where(better, d, size)
     return score, first, first + size, many
@@ -112,11 +116,12 @@ def tied_spans(
 ) -> np.ndarray:  # (questions,) bool
     "Whether another span has the same score as the best one."
     highest = w["question"].map(best.set_index("question")["score"])
-    top = w[(w["score"] == highest) & np.isfinite(w["score"])]
+    is_highest = (w["score"] == highest) & np.isfinite(w["score"])
+    top = w[is_highest]
     shift = top["piece"] - top["at"]
-    spans = top.assign(first=top["first"] + shift, last=top["last"] + shift).groupby("question")
-    found = spans.agg(many=("many", "max"), first=("first", "nunique"), last=("last", "nunique"))
-    several = found.max(axis=1) > 1
+    top = top.assign(first=top["first"] + shift, last=top["last"] + shift)
+    different = top.groupby("question").agg(many=("many", "max"), first=("first", "nunique"), last=("last", "nunique"))
+    several = different.max(axis=1) > 1
     return several.reindex(best["question"], fill_value=False).to_numpy()
 
 # %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c029
@@ -130,8 +135,12 @@ def span_texts(
     spans = zip(best["question"], best["first"] + shift, best["last"] + shift, best["score"])
     out = []
     for k, first, last, score in spans:
-        here = slice(offsets[k][first, 0], offsets[k][last, 1]) if np.isfinite(score) else slice(0)
-        out.append(contexts.iloc[k][here])
+        if not np.isfinite(score):
+            out.append("")
+            continue
+        start = offsets[k][first, 0]
+        end = offsets[k][last, 1]
+        out.append(contexts.iloc[k][start:end])
     return out
 
 # %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c030
@@ -154,9 +163,11 @@ def read_spans(
     spans = pd.concat([window_spans(model, coded, places, index, max_answer) for index in batches])
     w = places.join(spans.set_index("window"))
     best = best_windows(w)
-    margin = best["score"].to_numpy() - w.groupby("question")["null"].min().to_numpy()
+    null = w.groupby("question")["null"].min()
+    margin = best["score"].to_numpy() - null.to_numpy()
     tied = (margin == 0) | tied_spans(w, best)
-    return pd.DataFrame(dict(text=span_texts(best, df["context"], offsets), margin=margin, tied=tied))
+    text = span_texts(best, df["context"], offsets)
+    return pd.DataFrame(dict(text=text, margin=margin, tied=tied))
 
 # %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c034
 def best_threshold(
@@ -168,12 +179,13 @@ def best_threshold(
     gain = np.asarray(f1_span) - np.asarray(f1_null)
     margin = np.asarray(margin, float)
     order = np.argsort(-margin, kind="stable")
+    surest = margin[order]
+    # what answering the first 0, 1, 2 ... of them gains; equal margins are answered together
     total = np.concatenate([[0], np.cumsum(gain[order])])
-    m = margin[order]
-    # equal margins are answered together
-    usable = np.concatenate([[True], np.append(m[1:] != m[:-1], True) & np.isfinite(m)])
-    k = int(np.argmax(np.where(usable, total, -np.inf)))
-    return float(m[k - 1]) if k else np.inf
+    last_of_equals = np.append(surest[1:] != surest[:-1], True)
+    usable = np.concatenate([[True], last_of_equals & np.isfinite(surest)])
+    answered = int(np.argmax(np.where(usable, total, -np.inf)))
+    return float(surest[answered - 1]) if answered else np.inf
 
 # %% ../../../nbs/4_evaluation/07_squad/03_reader.ipynb #c037
 def reader_rows(
@@ -182,8 +194,9 @@ def reader_rows(
     split: str,  # Its name
 ) -> list:  # Frames of rows: groups final (plain rule) and best (threshold chosen on these questions)
     "Scores of a reader on one split."
-    f1 = [(answer_scores(g, t)[1], answer_scores(g, "")[1]) for g, t in zip(df["answers"], said["text"])]
-    thresholds = dict(final=0.0, best=best_threshold(*np.array(f1).T, said["margin"]))
+    f1_span = [answer_scores(golds, text)[1] for golds, text in zip(df["answers"], said["text"])]
+    f1_null = [answer_scores(golds, "")[1] for golds in df["answers"]]
+    thresholds = dict(final=0.0, best=best_threshold(f1_span, f1_null, said["margin"]))
     out = []
     for group, threshold in thresholds.items():
         text = said["text"].where(said["margin"] >= threshold, "")
@@ -241,7 +254,7 @@ def finetune_squad(
     train = drawn(data["train"], config, seed)
     cfg, body, tokenizer = load_body(checkpoint, tokenizer)
     coded, places, _ = squad_windows(train, tokenizer, cfg, config)
-    asked = {s: squad_windows(d, tokenizer, cfg, config) for s, d in data.items() if s != "train"}
+    asked = {split: squad_windows(d, tokenizer, cfg, config) for split, d in data.items() if split != "train"}
     model = new_reader(cfg, body, config, seed).to(device())
     updates = plan(config, len(coded))[0]
     with torch.random.fork_rng(), tqdm(total=updates, desc=TASK, disable=not progress, leave=False) as bar:
@@ -249,6 +262,7 @@ def finetune_squad(
         losses = train_reader(model, coded, places, config, seed, bar)
     rows = []
     for split, windows in asked.items():
-        rows += reader_rows(data[split], read_spans(model, *windows, data[split], config.max_answer), split)
+        said = read_spans(model, *windows, data[split], config.max_answer)
+        rows += reader_rows(data[split], said, split)
     rows.append(pd.DataFrame([loss_row(TASK, group, losses) for group in ("final", "best")]))
     return row_frame(pd.concat(rows, ignore_index=True), evaluator="finetune", seed=seed)

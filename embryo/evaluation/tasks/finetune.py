@@ -424,8 +424,11 @@ def finetune(
     train = drawn(data["train"], config, seed)
     cfg, body, tokenizer = load_body(checkpoint, tokenizer)
     coded = encode(train, tokenizer, cfg, config.max_length, second)
-    labels = {s: d["label"].to_numpy() for s, d in data.items() if s != "train"}
-    asked = {s: (encode(data[s], tokenizer, cfg, config.max_length, second), y) for s, y in labels.items()}
+    labels = {split: d["label"].to_numpy() for split, d in data.items() if split != "train"}
+    asked = {}
+    for split, y in labels.items():
+        examples = encode(data[split], tokenizer, cfg, config.max_length, second)
+        asked[split] = examples, y
     model = new_classifier(cfg, body, t, config, seed).to(device())
     updates = plan(config, len(train))[0]
     with torch.random.fork_rng(), tqdm(total=updates, desc=t.name, disable=not progress, leave=False) as bar:

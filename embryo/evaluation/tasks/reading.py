@@ -130,7 +130,9 @@ def infer_range(
 ) -> dict:  # low and high
     "The smallest and the largest score of all splits."
     free = Task(**given | dict(low=-np.inf, high=np.inf, metric=""))
-    written = [x for paths in files.values() for x in label_texts(paths, free.label, free.header)]
+    written = []
+    for paths in files.values():
+        written += label_texts(paths, free.label, free.header)
     scores = [read_label(text, free, where) for where, text in written]
     if not scores:
         raise EmbryoError(f"{files['train'][0]}: no examples; expected tab-separated lines with a {free.label}")

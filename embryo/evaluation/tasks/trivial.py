@@ -210,13 +210,16 @@ def missing_trivial(
 ) -> pd.DataFrame:  # Rows to add, with seed and run "trivial/<task>"; perhaps none
     "Rows of the trivial predictors that fine-tuned tasks have no rows of, for every seed."
     tuned = rows[(rows["evaluator"] == "finetune") & (rows["group"] == "final")]
-    have = set(rows[rows["evaluator"] == "trivial"][["task", "seed", "group"]].itertuples(index=False, name=None))
+    trivial = rows[rows["evaluator"] == "trivial"]
+    have = set(trivial[["task", "seed", "group"]].itertuples(index=False, name=None))
     out = []
-    for task, of in tuned.groupby("task"):
+    for task, of_task in tuned.groupby("task"):
         data = read_with_twins(glue, task)
-        check_sizes(of, data, Path(glue) / task)
-        for seed in sorted(map(int, of["seed"].dropna().unique())):
+        check_sizes(of_task, data, Path(glue) / task)
+        seeds = sorted(map(int, of_task["seed"].dropna().unique()))
+        for seed in seeds:
             new = trivial_rows(data, task, config(task), seed)
-            new = new[[(task, seed, group) not in have for group in new["group"]]]
-            out.append(new.assign(profile=of["profile"].iloc[0], seed=seed, run=f"trivial/{task}"))
+            lacking = [(task, seed, group) not in have for group in new["group"]]
+            about = dict(profile=of_task["profile"].iloc[0], seed=seed, run=f"trivial/{task}")
+            out.append(new[lacking].assign(**about))
     return row_frame(pd.concat(out, ignore_index=True) if out else [])

@@ -115,10 +115,11 @@ def predict(
     right = torch.from_numpy(gold[order]).to(model.device)
     head = mlm_head(model)
     at_a_time = HEAD_ROWS if model.device.type == "cpu" else max(1, len(states))
-    parts = zip(states.split(at_a_time), right.split(at_a_time))
-    found = zip(*(top_share(head(some).float(), wanted) for some, wanted in parts))
+    found = []
+    for some, wanted in zip(states.split(at_a_time), right.split(at_a_time)):
+        found.append(top_share(head(some).float(), wanted))
     back = np.argsort(order)
-    return tuple(torch.cat(x).cpu().numpy()[back] for x in found)
+    return tuple(torch.cat(parts).cpu().numpy()[back] for parts in zip(*found))
 
 # %% ../../../nbs/4_evaluation/02_words/01_words.ipynb #c014
 def spans(
@@ -196,12 +197,13 @@ def word_batches(
     progress: bool = False,  # Show words/s
 ):  # Iterator of (word, ids, attend, row, start, size): which words, the padded input, and where each word stands in it
     "The jobs of a pass over some words, longest first."
-    win, start, size = (asked[c].to_numpy() for c in ("window", "start", "pieces"))
-    # jobs: first word, number of words
-    _, first, many = np.unique(np.arange(len(win)) if masked else win, return_index=True, return_counts=True)
-    with tqdm(total=len(win), unit="word", disable=not progress) as bar:
-        for jobs in length_batches([len(wins[w]) for w in win[first]], max_tokens):
-            ids, attend = pad_batch([wins[w] for w in win[first[jobs]]], pad)
+    window, start, size = (asked[c].to_numpy() for c in ("window", "start", "pieces"))
+    job = np.arange(len(window)) if masked else window
+    _, first, many = np.unique(job, return_index=True, return_counts=True)
+    with tqdm(total=len(window), unit="word", disable=not progress) as bar:
+        for jobs in length_batches([len(wins[w]) for w in window[first]], max_tokens):
+            shown = window[first[jobs]]
+            ids, attend = pad_batch([wins[w] for w in shown], pad)
             word = spans(first[jobs], many[jobs])
             row = np.repeat(np.arange(len(jobs)), many[jobs])
             yield word, ids, attend, row, start[word], size[word]
@@ -413,8 +415,10 @@ def band_rows(
     one = one.assign(cluster=one["sentence"], value=one["hit"])
     out = []
     for task, at, n in (("freq-count", ranks[ids], (ranks >= 0).sum()), ("freq-id", ids, len(ranks))):
-        for group, (a, b) in fit_bands(bands, n).items():
-            out.append(trivial_and_ties(one[known & (a <= at) & (at <= b)].assign(group=group)).assign(task=task))
+        for group, (first, last) in fit_bands(bands, n).items():
+            in_band = known & (first <= at) & (at <= last)
+            scores = trivial_and_ties(one[in_band].assign(group=group))
+            out.append(scores.assign(task=task))
     out = [o for o in out if len(o)]
     return row_frame(pd.concat(out, ignore_index=True) if out else [], evaluator="mask_predict")
 

@@ -77,13 +77,16 @@ def table_completions(
     mask: str = "<mask>",  # The piece that hides
 ) -> pd.DataFrame:  # Layout: sentence, step, predictions, printed; a column for the seed if there are several
     "Table 9 for reading."
-    hidden = "[" + data["predicted"] + " " + data["probability"].map("{:.2f}".format) + "]"
-    word = data["predicted"].where(data["piece"] != mask, hidden)
-    lines = data.assign(predictions=word).groupby(["sentence", "seed", "step"], sort=False, dropna=False)
-    view = lines["predictions"].agg(" ".join).str.replace(" ##", "", regex=False).reset_index()
+    guess = "[" + data["predicted"] + " " + data["probability"].map("{:.2f}".format) + "]"
+    is_visible = data["piece"] != mask
+    said = data.assign(predictions=data["predicted"].where(is_visible, guess))
+    texts = said.groupby(["sentence", "seed", "step"], sort=False, dropna=False)["predictions"].agg(" ".join)
+    view = texts.str.replace(" ##", "", regex=False).reset_index()
     last = max(1, view["step"].max())
-    at = zip(view["sentence"], view["step"])
-    view["printed at this share"] = [printed_near(sentence, step / last) for sentence, step in at]
+    printed = []
+    for sentence, step in zip(view["sentence"], view["step"]):
+        printed.append(printed_near(sentence, step / last))
+    view["printed at this share"] = printed
     view["sentence"] = view["sentence"].mask(view["sentence"].duplicated(), "")
     return view if view["seed"].nunique() > 1 else view.drop(columns="seed")
 

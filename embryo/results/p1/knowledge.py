@@ -46,13 +46,13 @@ def knowledge_data(
 ) -> pd.DataFrame:
     "The numbers of figures 6 and 14."
     where = dict(where, evaluator="knowledge", task=list(SHOWN), metric=metric, group=groups)
-    df = need(rows, "knowledge over steps", **where)
-    top = rows[(rows["evaluator"] == "knowledge") & (rows["metric"] == "majority")].groupby("group")["value"].mean()
-    df = careful(df)
-    each = df[["family", "task", "mode", "metric", "group", "step", "value", "n", "seed"]].assign(seeds=1)
-    mean = in_range(over_seeds(df)).assign(seed=np.nan)
-    out = pd.concat([mean, each], ignore_index=True) if df["seed"].nunique() > 1 else mean
-    return out.assign(majority=out["group"].map(top))
+    df = careful(need(rows, "knowledge over steps", **where))
+    majority = rows[(rows["evaluator"] == "knowledge") & (rows["metric"] == "majority")]
+    out = in_range(over_seeds(df)).assign(seed=np.nan)
+    if df["seed"].nunique() > 1:
+        each = df[["family", "task", "mode", "metric", "group", "step", "value", "n", "seed"]].assign(seeds=1)
+        out = pd.concat([out, each], ignore_index=True)
+    return out.assign(majority=out["group"].map(majority.groupby("group")["value"].mean()))
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #c009
 def relation_label(
@@ -392,13 +392,14 @@ def draw_counts(
     names = [band(a) for a, _ in BANDS]
     x = np.arange(len(names))
     end = data[(data["task"] == "by-count") & (data["step"] == data["step"].max())]
-    of = {mode: end[end["mode"] == mode].set_index("group").reindex(names) for mode in ("published", "corrected")}
-    labels = ("whole vocabulary (published)", "common candidates (corrected)")
-    for k, (d, label) in enumerate(zip(of.values(), labels)):
+    of = [end[end["mode"] == mode].set_index("group").reindex(names) for mode in ("published", "corrected")]
+    for k, (d, label) in enumerate(zip(of, SHOWN.values())):
+        places = x + 0.12 * (k - 0.5)
         sides = [d["value"] - d["low"], d["high"] - d["value"]]
-        ax.errorbar(x + 0.12 * (k - 0.5), d["value"], sides, fmt="o", color=f"C{k}", ms=4, capsize=2, label=label)
+        ax.errorbar(places, d["value"], sides, fmt="o", color=f"C{k}", ms=4, capsize=2, label=label)
     ax.set(xticks=x, xlabel="statements in the text (facts)", ylabel="P@1 at the last checkpoint")
-    ax.set_xticklabels([f"{b}\n({0 if pd.isna(n) else int(n)})" for b, n in of["published"]["n"].items()])
+    facts = of[0]["n"].fillna(0)
+    ax.set_xticklabels([f"{name}\n({int(n)})" for name, n in facts.items()])
     ax.legend(fontsize=7.5, loc="upper left")
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #e053

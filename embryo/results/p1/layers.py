@@ -41,11 +41,12 @@ def at_depth(
     k: int,  # Layer of the paper's twelve
 ) -> tuple:  # (rows of the layer that is as deep, and of majority classes, which read no layer; highest layer)
     "The rows of one layer of each task."
-    asked = p[p["group"] == "probe"].groupby("task")["layer"].unique()
-    at = p["task"].map({t: layer_at(l, k) for t, l in asked.items()})
-    here = (p["layer"] == at).fillna(False)
-    major = p["layer"].isna() & (p["group"] == "majority") & at.notna()
-    return p[here | major], max(map(max, asked), default=0)
+    probed = p[p["group"] == "probe"].groupby("task")["layer"].unique()
+    depth = p["task"].map({task: layer_at(layers, k) for task, layers in probed.items()})
+    is_there = (p["layer"] == depth).fillna(False)
+    is_majority = (p["group"] == "majority") & p["layer"].isna() & depth.notna()
+    highest = max(map(max, probed), default=0)
+    return p[is_there | is_majority], highest
 
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #e007
 def probe_points(
@@ -104,9 +105,8 @@ def probe_data(
     curve = ["task", "group", "mode"]
     d = pd.concat(parts, ignore_index=True).reindex(columns=[c for c in PROBE_COLUMNS if c not in ("family", "raw")])
     d["spelled"] = len(chosen(rows, evaluator="probe", metric="selectivity", family=family, l1=l1)) > 0
-    d = d.sort_values([*curve, "step"], ignore_index=True).assign(family=family, raw=lambda x: x["value"])
-    d["layer"] = d["layer"].astype("Int64")
-    d["depth"] = d["depth"].astype("Int64")
+    d = d.sort_values([*curve, "step"], ignore_index=True)
+    d = d.assign(family=family, raw=d["value"]).astype({"layer": "Int64", "depth": "Int64"})
     trained = d["step"] > 0
     d["value"] = d["raw"].mask(trained, d[trained].groupby(curve)["raw"].transform(smooth))
     return d[PROBE_COLUMNS]
@@ -141,12 +141,12 @@ def draw_line(
     color: str,  # Of the task
 ):
     "A curve with its points and its band."
-    width = (d["high"] - d["low"]).to_numpy(float) / 2
+    half = (d["high"] - d["low"]).to_numpy(float) / 2
     trained = (d["step"] > 0).to_numpy(bool)
-    width[trained] = smooth(width[trained])
+    half[trained] = smooth(half[trained])
     ax.plot(d["step"], d["raw"], ".", color=color, ms=4, alpha=0.3)
     ax.plot(d["step"], d["value"], color=color, lw=1.8)
-    ax.fill_between(d["step"], d["value"] - width, d["value"] + width, color=color, alpha=0.15, lw=0)
+    ax.fill_between(d["step"], d["value"] - half, d["value"] + half, color=color, alpha=0.15, lw=0)
 
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #5454488e
 def draw_probe(
@@ -239,10 +239,8 @@ def untrained_note(
     probed = (data.loc[data["task"].isin(PROBES), "step"] == 0).any()
     return there if probed else "The untrained model was not probed."
 
-# %% ../../../nbs/5_results/05_p1/01_layers.ipynb #a6bed437
-begins_note = partial(untrained_note, there="Curves begin at the untrained model (step 0).")
-
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #4fd56eee
+begins_note = partial(untrained_note, there="Curves begin at the untrained model (step 0).")
 PROBE_LINES = (
     "Left, lines: mean of three consecutive checkpoints, the untrained model apart; points: as measured; dotted: the"
     " published score, on the last mini-batch of the test set. Beside it: how far a probe is above its control task, a"
@@ -312,8 +310,10 @@ def layer_data(
     if p.empty:
         return pd.DataFrame(columns=LAYER_COLUMNS)
     d = averaged(p, ("task", "split", "layer", "step"), top, bottom).assign(account=account)
-    shown = {(t, layer_at(l, k)) for t, l in p.groupby("task")["layer"].unique().items() for k in picks}
-    d["shown"] = [(t, l) in shown for t, l in zip(d["task"], d["layer"])]
+    shown = set()
+    for task, layers in p.groupby("task")["layer"].unique().items():
+        shown |= {(task, layer_at(layers, k)) for k in picks}
+    d["shown"] = [point in shown for point in zip(d["task"], d["layer"])]
     return d.assign(family=family, depth=int(d["layer"].max()))[LAYER_COLUMNS]
 
 # %% ../../../nbs/5_results/05_p1/01_layers.ipynb #6d8fd0f5

@@ -275,7 +275,8 @@ def repeats(
     "Which points without a name say what a part says already."
     named = d[d["part"].isin(["mlm", "generator"])]
     there = set(zip(named["split"], named["step"]))
-    return np.array([p == "" and k in there for p, k in zip(d["part"], zip(d["split"], d["step"]))], bool)
+    is_there = np.array([point in there for point in zip(d["split"], d["step"])], bool)
+    return is_there & (d["part"] == "").to_numpy(bool)
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #e108
 def parts_data(
@@ -291,10 +292,12 @@ def parts_data(
     if loss.empty:
         return pd.DataFrame(columns=PARTS_COLUMNS)
     d = over_seeds(loss, by=("split", "group", "step")).rename(columns={"group": "part"})
-    repeated = repeats(d)
-    d["part"] = d["part"].where(d["part"] != "", "generator" if "generator" in set(d["part"]) else "mlm")
-    d["form"] = d["part"].map(chosen(p, metric="form_loss").groupby("group")["value"].mean())
-    d = d[~repeated].assign(family=family, plateau=chosen(p, metric="plateau")["value"].mean())
+    d = d[~repeats(d)]
+    masked = "generator" if "generator" in set(d["part"]) else "mlm"
+    part = d["part"].where(d["part"] != "", masked)
+    form = chosen(p, metric="form_loss").groupby("group")["value"].mean()
+    plateau = chosen(p, metric="plateau")["value"].mean()
+    d = d.assign(family=family, part=part, form=part.map(form), plateau=plateau)
     return d[PARTS_COLUMNS].sort_values(["part", "split", "step"], ignore_index=True)
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c020a

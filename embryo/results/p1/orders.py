@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['DATES', 'P1_TEXT_ORDER', 'P1_CURVE_ORDER', 'CONTENT', 'ORDER_NAMES', 'BESIDE_COLUMNS', 'SELECTIVITY_COLUMNS',
-           'FREQUENCY_COLUMNS', 'dated', 'reach_data', 'order_data', 'order_agreement', 'table_order',
+           'FREQUENCY_COLUMNS', 'dated', 'dates_of', 'reach_data', 'order_data', 'order_agreement', 'table_order',
            'table_agreement', 'said_agreement', 'agreement_rows', 'names_of', 'said_order', 'nearest', 'glue_beside',
-           'paired_rows', 'last_probes', 'interval', 'selectivity_data', 'selectivity_text', 'table_selectivity',
-           'class_line', 'frequency_data', 'with_order', 'table_frequency']
+           'paired_rows', 'last_probes', 'interval', 'selectivity_data', 'selectivity_text', 'selectivity_columns',
+           'table_selectivity', 'class_line', 'frequency_data', 'with_order', 'table_frequency']
 
 # %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c002
 import numpy as np
@@ -35,10 +35,23 @@ def dated(
         d = d[d["scale"] == "accuracy"]
     return d
 
-# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #e007
+# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #a130b113
 DATES = ["rise_step", "rise_low", "rise_high", "step", "low", "high", "first", "last"]
 
 
+def dates_of(
+    curve: pd.DataFrame,  # Its points, by step
+    share: float,  # Of the way, and of the last value
+) -> tuple:  # `DATES`
+    "When one curve is there, by both readings, and between which values."
+    values = curve["raw" if "raw" in curve else "value"].to_numpy(float)
+    longer = np.maximum(curve["high"] - values, values - curve["low"])  # side of each interval
+    errors = longer.clip(lower=0).to_numpy(float) / norm.ppf(0.975)
+    of_the_way = reach(curve["step"], values, errors, share, "rise")
+    of_the_last = reach(curve["step"], values, errors, share)
+    return (*of_the_way, *of_the_last, values[0], values[-1])
+
+# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #e007
 def reach_data(
     data: pd.DataFrame,  # From `probe_data`, `layer_data`, `glue_data` or `word_data`
     share: float = 0.9,  # Of the way, and of the last value
@@ -47,15 +60,11 @@ def reach_data(
     d = dated(data)
     names = [c for c in ("family", "task", "group", "layer", "mode") if c in d]
     out = []
-    for at, g in d.groupby(names, dropna=False, sort=False):
-        g = g.sort_values("step")
-        if len(g) < 2:
-            continue
-        v = g["raw" if "raw" in g else "value"].to_numpy(float)
-        error = np.maximum(g["high"] - v, v - g["low"]).clip(lower=0).to_numpy(float) / norm.ppf(0.975)
-        out.append((*at, *reach(g["step"], v, error, share, "rise"), *reach(g["step"], v, error, share), v[0], v[-1]))
-    d = pd.DataFrame(out, columns=[*names, *DATES])
-    return d.sort_values("rise_step", kind="stable", ignore_index=True)
+    for key, curve in d.groupby(names, dropna=False, sort=False):
+        if len(curve) >= 2:
+            out.append((*key, *dates_of(curve.sort_values("step"), share)))
+    dates = pd.DataFrame(out, columns=[*names, *DATES])
+    return dates.sort_values("rise_step", kind="stable", ignore_index=True)
 
 # %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c012
 # P1, section 3; the text does not place pronouns: with the function words
@@ -148,7 +157,7 @@ def table_agreement(
     named = data.assign(ours=data["ours"].map(ORDER_NAMES), paper=data["paper"].map(papers))
     return named.rename(columns={"paper": "the paper's order of", "unreached": "not reached"}).round(3)
 
-
+# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c5fecb3f
 def said_agreement(
     data: pd.DataFrame,  # From `order_agreement`
 ) -> str:  # A sentence an order of ours
@@ -156,9 +165,13 @@ def said_agreement(
     text = data[data["paper"] == "text"].set_index(["ours", "classes"])
     lines = []
     for ours in text.index.get_level_values("ours").unique():
-        found = [(name, text.loc[(ours, k)]) for k, name in (("all", "all classes"), ("content", "content words"))]
-        said = [f"of {name} tau {x.tau:.2f} (n = {x.n}, p = {x.p:.2g})" for name, x in found]
-        sure = [name for name, x in found if x.p < 0.05]
+        said = []
+        sure = []
+        for classes, name in (("all", "all classes"), ("content", "content words")):
+            x = text.loc[(ours, classes)]
+            said.append(f"of {name} tau {x.tau:.2f} (n = {x.n}, p = {x.p:.2g})")
+            if x.p < 0.05:
+                sure.append(name)
         answer = f"by itself told from chance for {' and '.join(sure)}" if sure else "not told from chance"
         lines.append(f"{ORDER_NAMES[ours]}: {'; '.join(said)}: {answer}.")
     return "With the order of the paper's text:\n" + "\n".join(lines)
@@ -222,16 +235,19 @@ def glue_beside(
 ) -> pd.DataFrame:
     "GLUE means at the same share of pretraining; no lines for an average over fewer than the paper's eight tasks."
     d = points(data)
-    d = d[np.array([set(str(of).split(", ")) >= set(P2_TASKS) for of in d["of"]], bool)]
+    whole = [set(str(of).split(", ")) >= set(P2_TASKS) for of in d["of"]]
+    d = d[np.array(whole, bool)]
     out = []
-    for (family, mode), g in d.groupby(["family", "mode"], sort=False):
-        total, read = P1_GLUE.get(family, (1, {}))
-        done = (g["step"] / max(1, g["step"].max())).astype(float)
-        for k, paper in read.items():
-            i = nearest(done, k / total, near)
-            if i is not None:
-                value, low, high = 100 * g.loc[i, ["value", "low", "high"]]
-                out.append((family, mode, k / total, k, paper, g.loc[i, "step"], value, low, high, value - paper))
+    for (family, mode), curve in d.groupby(["family", "mode"], sort=False):
+        total, printed = P1_GLUE.get(family, (1, {}))
+        done = (curve["step"] / max(1, curve["step"].max())).astype(float)
+        for k, paper in printed.items():
+            share = k / total
+            i = nearest(done, share, near)
+            if i is None:
+                continue
+            value, low, high = 100 * curve.loc[i, ["value", "low", "high"]]
+            out.append((family, mode, share, k, paper, curve.loc[i, "step"], value, low, high, value - paper))
     return pd.DataFrame(out, columns=BESIDE_COLUMNS)
 
 # %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c021
@@ -316,6 +332,20 @@ def selectivity_text(
     gain = f"{100 * x['selectivity']:.1f} ± {50 * (x['high'] - x['low']):.1f}"
     return f"{found} – {100 * x['control']:.1f} = {gain}{'*' if x['selectivity'] == best else ''}"
 
+# %% ../../../nbs/5_results/05_p1/04_orders.ipynb #6437f215
+def selectivity_columns(
+    data: pd.DataFrame,  # From `selectivity_data`
+) -> dict:  # Name of a column -> its lines of `data`
+    "A column for the accuracy of each task, and one for the F1 of coreference."
+    parts = dict(list(data.groupby(["task", "metric"])))
+    columns = {}
+    for task, name in PROBES.items():
+        if (task, "micro_f1") in parts:
+            columns[name] = parts[task, "micro_f1"]
+        if (task, "f1") in parts:
+            columns[f"{name} F1"] = parts[task, "f1"]
+    return columns
+
 # %% ../../../nbs/5_results/05_p1/04_orders.ipynb #e032
 def table_selectivity(
     data: pd.DataFrame,  # From `selectivity_data`
@@ -325,17 +355,19 @@ def table_selectivity(
     "Selectivity for reading."
     if data.empty:
         return pd.DataFrame(columns=["layer"])
-    parts = dict(list(data.groupby(["task", "metric"])))
-    order = [(t, m) for t in PROBES for m in ("micro_f1", "f1") if (t, m) in parts]
-    columns = {PROBES[t] + " F1" * (m == "f1"): parts[t, m] for t, m in order}
+    columns = selectivity_columns(data)
     out = []
     for layer in sorted(data["layer"].unique()):
-        line = {c: selectivity_text(d[d["layer"] == layer], d["selectivity"].max()) for c, d in columns.items()}
-        out.append({"layer": f"{layer:.0f}" if layer else "embeddings"} | line)
+        line = {"layer": f"{layer:.0f}" if layer else "embeddings"}
+        for name, d in columns.items():
+            line[name] = selectivity_text(d[d["layer"] == layer], d["selectivity"].max())
+        out.append(line)
     if data["majority"].notna().any():
-        common = {c: d["majority"].max() for c, d in columns.items()}
-        line = {c: "–" if pd.isna(v) else f"{100 * v:.1f}" for c, v in common.items()}
-        out.append({"layer": "[majority]"} | line)
+        line = {"layer": "[majority]"}
+        for name, d in columns.items():
+            common = d["majority"].max()
+            line[name] = "–" if pd.isna(common) else f"{100 * common:.1f}"
+        out.append(line)
     return pd.DataFrame(out)
 
 # %% ../../../nbs/5_results/05_p1/04_orders.ipynb #c025

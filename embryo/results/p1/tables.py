@@ -101,7 +101,10 @@ def table2(
     "P1's table 2: hyper-parameters of pretraining."
     ours = pretraining(profile, family, l1)
     paper = {**P1_TABLE2, **P1_OFFICIAL}
-    lines = [(k, v, "table 2" if k in P1_TABLE2 else "official code", ours[k]) for k, v in paper.items()]
+    lines = []
+    for setting, value in paper.items():
+        source = "table 2" if setting in P1_TABLE2 else "official code"
+        lines.append((setting, value, source, ours[setting]))
     lines.append(("tokens seen, at most (M)", tokens_seen(paper), "derived", tokens_here(profile, family, l1)))
     d = pd.DataFrame(lines, columns=["setting", "paper", "source", "ours"])
     view = d.assign(paper=d["paper"].map(_said), ours=d["ours"].map(_said))
@@ -117,10 +120,13 @@ def table4(
     "P1's table 4: verb forms."
     if chosen(rows, evaluator="count", task="verb-form", mode="corrected", metric="count").empty:
         return pd.DataFrame(columns=FORM_COLUMNS), pd.DataFrame(columns=FORM_COLUMNS)
-    d, view = table3(rows[(rows["evaluator"] != "count") | (rows["metric"] == "count")])
-    forms = (d["table"] == "4").to_numpy()
-    d, view = (x[forms].drop(columns="table").reset_index(drop=True) for x in (d, view))
-    return d, view.rename(columns={"class": "form"})
+    is_count = rows["evaluator"] == "count"
+    of_words = rows[~is_count | (rows["metric"] == "count")]
+    d, view = table3(of_words)
+    is_form = (d["table"] == "4").to_numpy()
+    forms = d[is_form].drop(columns="table").reset_index(drop=True)
+    layout = view[is_form].drop(columns="table").reset_index(drop=True)
+    return forms, layout.rename(columns={"class": "form"})
 
 # %% ../../../nbs/5_results/05_p1/07_tables.ipynb #e023
 PARTS = ("train", "dev", "test")

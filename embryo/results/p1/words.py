@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FORM_ORDER', 'WORD_COLUMNS', 'FAINT', 'LEFT', 'DOTTED', 'WORD_NOTES', 'FORMS', 'BAND_KINDS', 'CLASSES', 'word_data',
-           'group_rank', 'group_order', 'lines_of', 'not_rescaled', 'plot_words', 'left_note', 'plot_as',
+           'group_rank', 'group_order', 'lines_of', 'not_rescaled', 'plot_words', 'left_note', 'plot_as', 'first_rank',
            'absent_bands', 'said_masked', 'said_windows']
 
 # %% ../../../nbs/5_results/05_p1/02_words.ipynb #c002
@@ -142,6 +142,13 @@ figure(
     **FORMS,
 )
 
+# %% ../../../nbs/5_results/05_p1/02_words.ipynb #b4a1d2be
+def first_rank(
+    band: str,  # "50-99"
+) -> str:
+    "What a band is known by: its end may be cut."
+    return band.split("-")[0]
+
 # %% ../../../nbs/5_results/05_p1/02_words.ipynb #e024
 BAND_KINDS = {"freq-count": "rank by count", "freq-id": "vocabulary index"}
 
@@ -151,13 +158,17 @@ def absent_bands(
     wanted,  # Bands: "50-99" ...
 ) -> list:  # Names: of a kind that is not there at all, of a band, or of a band in one kind
     "Which bands of frequency are not there."
-    have = {(t, g.split("-")[0]) for t, g in zip(data["task"], data["group"])}
-    kinds = [t for t in BAND_KINDS if t in {t for t, _ in have}]
-    out = [said for t, said in BAND_KINDS.items() if t not in kinds]
+    have = {(kind, first_rank(band)) for kind, band in zip(data["task"], data["group"])}
+    kinds = [kind for kind in BAND_KINDS if kind in set(data["task"])]
+    out = [said for kind, said in BAND_KINDS.items() if kind not in kinds]
     for band in wanted:
-        lacks = [t for t in kinds if (t, band.split("-")[0]) not in have]
-        if lacks:
-            out.append(band if len(lacks) == len(kinds) else f"{band} by {BAND_KINDS[lacks[0]]}")
+        without = [kind for kind in kinds if (kind, first_rank(band)) not in have]
+        if not without:
+            continue
+        if len(without) == len(kinds):
+            out.append(band)
+        else:
+            out.append(f"{band} by {BAND_KINDS[without[0]]}")
     return out
 
 # %% ../../../nbs/5_results/05_p1/02_words.ipynb #e025

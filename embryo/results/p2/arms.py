@@ -124,6 +124,19 @@ def _score_cell(score, sd, informative) -> str:
     spread = "" if pd.isna(sd) else f" ±{sd:.2f}"
     return f"{number(score)}{spread}{'°' if informative == 0 else ''}"
 
+# %% ../../../nbs/5_results/06_p2/04_arms.ipynb #d9adb662
+def _stage_cell(
+    g: pd.DataFrame,  # Lines of one L1 in `arm_data`, by task
+    task: str,
+    printed: float,  # After the stage; NaN: not printed
+) -> str:  # "after ± sd (before; printed)"
+    "One cell of table 6."
+    after = before = "–"
+    if task in g.index:
+        after = _score_cell(*g.loc[task, ["score_a", "sd", "informative"]])
+        before = number(g.loc[task, "score_b"])
+    return f"{after} ({before}; {number(printed)})"
+
 # %% ../../../nbs/5_results/06_p2/04_arms.ipynb #265d0649
 def _stage_line(
     l1: str,  # Before the stage
@@ -134,19 +147,17 @@ def _stage_line(
     "One L1 of table 6."
     name = l1 + ARM + STAGE
     line = {"L1": l1 if g.empty else marked_stuck(l1, g["state"].iloc[0])}
-    for t in tasks:
-        after = _score_cell(*g.loc[t, ["score_a", "sd", "informative"]]) if t in g.index else "–"
-        before = number(g.loc[t, "score_b"]) if t in g.index else "–"
-        line[t] = f"{after} ({before}; {number(printed_score(name, [t]))})"
+    for task in tasks:
+        line[task] = _stage_cell(g, task, printed_score(name, [task]))
     printed = number(printed_score(name, tasks))
     if g.empty:
         return line | {mean: f"– (–; {printed})", "verdict": "not run here"}
     line["English loss"] = number(g["loss"].iloc[0])
     if "mean" in g.index and g.loc["mean", "tasks"] == len(tasks):
-        x = g.loc["mean"]
-        line[mean] = f"{number(x['score_a'])} ({number(x['score_b'])}; {printed})"
-        line["difference"] = f"{signed(x['difference'])} {interval(x)}"
-        line["verdict"] = x["verdict"]
+        of_mean = g.loc["mean"]
+        line[mean] = f"{number(of_mean['score_a'])} ({number(of_mean['score_b'])}; {printed})"
+        line["difference"] = f"{signed(of_mean['difference'])} {interval(of_mean)}"
+        line["verdict"] = of_mean["verdict"]
     return line
 
 # %% ../../../nbs/5_results/06_p2/04_arms.ipynb #3785d479

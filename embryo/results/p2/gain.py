@@ -41,10 +41,12 @@ def _comparable(
     mean_over,  # Tasks of the mean; None: those that both have
 ) -> list:  # Of (task, tasks that it is made of, scores)
     "What two L1s can be compared on."
-    shared = [t for t in P2_TASKS if both[both["task"] == t]["l1"].nunique() == 2]
-    parts = [(t, [t], both[both["task"] == t]) for t in shared]
-    over = shared if not mean_over else [t for t in mean_over if t in shared]
-    if over and (mean_over is None or len(over) == len(mean_over)):
+    of_task = {task: both[both["task"] == task] for task in P2_TASKS}
+    shared = [task for task, scores in of_task.items() if scores["l1"].nunique() == 2]
+    parts = [(task, [task], of_task[task]) for task in shared]
+    wanted = shared if mean_over is None else mean_over
+    over = [task for task in wanted if task in shared]
+    if over and len(over) == len(wanted):
         parts.append(("mean", over, task_mean(both, over)))
     # of a mean that no seed of one side has, one side is left
     return [(task, of, scores) for task, of, scores in parts if scores["l1"].nunique() == 2]
@@ -247,11 +249,15 @@ def overlap_data(
     scores = over_seeds(seed_scores(rows, family, "p2_overlap"), by=("l1", "task", "metric"))
     d = above_trivial(scores, rows)
     d = d[d["overlap"].notna()].rename(columns=dict(value="score"))
-    half = np.hypot((d["high"] - d["low"]) / 2, 1.959964 * d["overlap_stderr"])
+    half_of_score = (d["high"] - d["low"]) / 2
+    half_of_overlap = 1.959964 * d["overlap_stderr"]
+    half = np.hypot(half_of_score, half_of_overlap)
     d["gain"] = d["score"] - d["overlap"]
     d["low"] = d["gain"] - half
     d["high"] = d["gain"] + half
-    d["verdict"] = np.select([d["low"] > 0, d["high"] < 0], ["above overlap", "below overlap"], "not shown")
+    above = d["low"] > 0
+    below = d["high"] < 0
+    d["verdict"] = np.select([above, below], ["above overlap", "below overlap"], "not shown")
     d["mark"] = d["task"].map(data_marks(rows, family))
     columns = ["l1", "task", "metric", "score", "overlap", "gain", "low", "high", "seeds", "verdict", "mark"]
     return d[columns].reset_index(drop=True)
@@ -270,12 +276,18 @@ def table_overlap(
 ) -> pd.DataFrame:  # One row an L1: "gain ± half interval" for each task; * = above overlap, ↓ = below it
     "Gains over word overlap for reading."
     tasks = [t for t in P2_TASKS if t in set(data["task"])]
-    first = data.drop_duplicates("task").set_index("task")
-    head = {t: t + first.loc[t, "mark"] for t in tasks}
-    out = []
+    of_task = data.drop_duplicates("task").set_index("task")
+    head = {task: task + of_task.loc[task, "mark"] for task in tasks}
+    lines = []
     for l1 in p2_order(data["l1"]):
         d = data[data["l1"] == l1].set_index("task")
-        cells = {head[t]: _overlap_cell(d.loc[t]) for t in tasks if t in d.index}
-        out.append({"L1": l1, **cells, "above": f"{(d['low'] > 0).sum()} of {len(d)}"})
-    out.append({"L1": "[word overlap]", **{head[t]: f"{first.loc[t, 'overlap']:.2f}" for t in tasks}})
-    return pd.DataFrame(out).fillna("–")
+        line = {"L1": l1}
+        for task in tasks:
+            if task in d.index:
+                line[head[task]] = _overlap_cell(d.loc[task])
+        line["above"] = f"{(d['low'] > 0).sum()} of {len(d)}"
+        lines.append(line)
+    overlap = {"L1": "[word overlap]"}
+    for task in tasks:
+        overlap[head[task]] = f"{of_task.loc[task, 'overlap']:.2f}"
+    return pd.DataFrame([*lines, overlap]).fillna("–")

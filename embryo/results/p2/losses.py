@@ -24,13 +24,14 @@ def pool_draws(
 ) -> pd.DataFrame:  # The same, with the draws of an arm averaged within each seed
     "Average over the random draws of an arm: substitute-random-0, -1 ... become substitute-random."
     drawn = rows["l1"].str.contains(rf"{re.escape(ARM)}.*-\d+$", regex=True)
-    names = rows["l1"].where(~drawn, rows["l1"].str.replace(r"-\d+$", "", regex=True))
+    arms = rows["l1"].str.replace(r"-\d+$", "", regex=True)
+    names = rows["l1"].where(~drawn, arms)
     many = names.isin(names[drawn].unique())
     if not many.any():
         return rows
-    by = [c for c in rows if c not in ("value", "n", "stderr", "run")]
-    pooled = rows[many].assign(l1=names[many]).groupby(by, dropna=False, as_index=False)
-    pooled = pooled.agg(value=("value", "mean"), n=("n", "first"), stderr=("stderr", "mean"), run=("run", "first"))
+    shared = [column for column in rows if column not in ("value", "n", "stderr", "run")]
+    draws = rows[many].assign(l1=names[many]).groupby(shared, dropna=False, as_index=False)
+    pooled = draws.agg(value=("value", "mean"), n=("n", "first"), stderr=("stderr", "mean"), run=("run", "first"))
     return pd.concat([rows[~many], pooled[list(rows)]], ignore_index=True)
 
 # %% ../../../nbs/5_results/06_p2/01_losses.ipynb #c008
@@ -59,8 +60,10 @@ def _beside_printed(
     "Put the printed values of table 3 beside ours."
     absent = [l1 for l1 in P2_TABLE3 if l1 not in set(d["l1"])]
     d = pd.concat([d, pd.DataFrame(dict(l1=absent, state="not run here"))], ignore_index=True)
+    not_printed = (np.nan, np.nan, np.nan)
+    printed = [P2_TABLE3.get(l1, not_printed) for l1 in d["l1"]]
     for i, column in enumerate(("paper_train", "paper_heldout", "paper_vocabulary")):
-        d[column] = [P2_TABLE3.get(l1, (np.nan,) * 3)[i] for l1 in d["l1"]]
+        d[column] = [values[i] for values in printed]
     d["train_difference"] = d["train"] - d["paper_train"]
     d["difference"] = d["heldout"] - d["paper_heldout"]
     return d
@@ -68,18 +71,8 @@ def _beside_printed(
 # %% ../../../nbs/5_results/06_p2/01_losses.ipynb #38e715f3
 # columns of `loss_data` behind `l1`; losses in nats
 LOSSES = ["tokens_m", "seeds", "train", "train_sd", "heldout", "sd", "low", "high", "floor", "kind", "excess"]
-LOSSES += [
-    "plateau",
-    "below_plateau",
-    "entropy",
-    "vocabulary",
-    "passes",
-    "state",
-    "paper_train",
-    "paper_heldout",
-    "paper_vocabulary",
-]
-LOSSES += ["train_difference", "difference"]
+LOSSES += ["plateau", "below_plateau", "entropy", "vocabulary", "passes", "state"]
+LOSSES += ["paper_train", "paper_heldout", "paper_vocabulary", "train_difference", "difference"]
 
 
 def loss_data(
@@ -91,13 +84,13 @@ def loss_data(
 ) -> pd.DataFrame:
     "The numbers of P2's table 3, nats."
     d = _last_losses(_pretraining(rows, family, "p2_table3"))
-    d = d.merge(started_from(rows, family).drop(columns=["loss", "loss_sd"]), on="l1", how="left")
+    started = started_from(rows, family).drop(columns=["loss", "loss_sd"])
+    d = d.merge(started, on="l1", how="left")
     d["excess"] = d["heldout"] - d["floor"]
     d["below_plateau"] = d["plateau"] - d["heldout"]
-    counted = rows[rows["evaluator"] == "corpus"].groupby(["metric", "l1"])["value"].mean()
-    count_of = lambda metric: [counted.get((metric, l1), np.nan) for l1 in d["l1"]]
-    d["vocabulary"] = count_of("vocabulary")
-    d["passes"] = 1e6 * d["tokens_m"] / count_of("n_tokens")
+    counts = rows[rows["evaluator"] == "corpus"].groupby(["metric", "l1"])["value"].mean()
+    d["vocabulary"] = [counts.get(("vocabulary", l1), np.nan) for l1 in d["l1"]]
+    d["passes"] = 1e6 * d["tokens_m"] / [counts.get(("n_tokens", l1), np.nan) for l1 in d["l1"]]
     d = _beside_printed(d).set_index("l1")
     return d.loc[p2_order(d.index), LOSSES].reset_index()
 
@@ -151,6 +144,24 @@ def loss_curves(
     levels = loss_data(rows, family)[["l1", "heldout", "floor", "kind", "plateau", "entropy", "state"]]
     return points.merge(levels, on="l1", how="left")
 
+# %% ../../../nbs/5_results/06_p2/01_losses.ipynb #1bf0a706
+def _joined(points: pd.DataFrame) -> bool:
+    "Are points joined to a line? What lies between begin and end alone was not measured."
+    return len(points) > 2
+
+# %% ../../../nbs/5_results/06_p2/01_losses.ipynb #3a492811
+def _loss_curve(
+    ax,
+    points: pd.DataFrame,  # Of one split, by tokens
+    color: str,
+    width: float,
+    style: str,  # Of the line, where points are joined
+):
+    "Losses of one split over tokens."
+    joined = _joined(points)
+    look = dict(color=color, lw=width, ls=style if joined else "", marker=".", ms=4 if joined else 7)
+    ax.plot(points["tokens_m"], points["value"], zorder=3, **look)
+
 # %% ../../../nbs/5_results/06_p2/01_losses.ipynb #1e88fa69
 LEVELS = (("floor", "-", "C2"), ("plateau", ":", "black"), ("entropy", "-.", "C4"))  # column, line style, colour
 
@@ -161,14 +172,14 @@ def _losses_panel(
     levels: list,  # Of `LEVELS`, those that are known of any L1
 ):
     "Loss of one L1 over tokens."
-    for split, color, width, style in (("train", "C1", 1, "--"), ("heldout", "C0", 1.6, "-")):
-        s = d[d["split"] == split]
-        way = style if len(s) > 2 else ""  # begin and end: what lies between them was not measured
-        ax.plot(s["tokens_m"], s["value"], color=color, lw=width, marker=".", ms=4 if way else 7, ls=way, zorder=3)
-    if way:
-        ax.fill_between(s["tokens_m"], s["low"], s["high"], color=color, alpha=0.2, lw=0)  # of the held-out loss
+    heldout = d[d["split"] == "heldout"]
+    _loss_curve(ax, d[d["split"] == "train"], "C1", 1, "--")
+    _loss_curve(ax, heldout, "C0", 1.6, "-")
+    interval = (heldout["tokens_m"], heldout["low"], heldout["high"])
+    if _joined(heldout):
+        ax.fill_between(*interval, color="C0", alpha=0.2, lw=0)
     else:
-        ax.vlines(s["tokens_m"], s["low"], s["high"], color=color, lw=width)
+        ax.vlines(*interval, color="C0", lw=1.6)
     one = d.iloc[0]
     for column, style, color in levels:
         if pd.notna(one[column]):

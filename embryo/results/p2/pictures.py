@@ -107,12 +107,20 @@ def _arc_colors(
     "Pairs by depth, orphans red."
     import seaborn as sns
 
-    if not (data["depth"] >= 0).all():
-        return ["C0" if p >= 0 else RED for p in data["partner"]]
-    level = np.where(data["partner"] > data["position"], data["depth"], 0)
+    position, partner, depth = data["position"], data["partner"], data["depth"]
+    if not (depth >= 0).all():
+        return ["C0" if p >= 0 else RED for p in partner]
+    opens = partner > position
+    level = np.where(opens, depth, 0)
     palette = sns.color_palette("viridis", max(2, int(level.max())) + 1)
-    pairs = np.minimum(data["position"], data["partner"])
-    return [RED if p < 0 else palette[int(level[first]) - 1] for p, first in zip(data["partner"], pairs)]
+    colors = []
+    for at, other in zip(position, partner):
+        if other < 0:
+            colors.append(RED)
+        else:
+            opener = min(at, other)
+            colors.append(palette[int(level[opener]) - 1])
+    return colors
 
 # %% ../../../nbs/5_results/06_p2/05_pictures.ipynb #63a1084ba0
 def _draw_token(ax, r, name, color):

@@ -44,14 +44,16 @@ def started_from(
     # entropy (of a generated text) and floor (nats), kind of the floor (exact, bound ...), state (verdicts over seeds)
 ) -> pd.DataFrame:
     "Where the fine-tuned models came from."
-    ends = at_last_step(need(rows, "pretraining", evaluator="pretrain", family=family))
-    loss = _of_metric(ends, "loss", split="heldout", group="")["value"].agg(["mean", "std"])
-    out = pd.DataFrame(dict(loss=loss["mean"], loss_sd=loss["std"]))
+    pretraining = need(rows, "pretraining", evaluator="pretrain", family=family)
+    ends = at_last_step(pretraining)
+    loss = _of_metric(ends, "loss", split="heldout", group="")["value"]
+    out = pd.DataFrame(dict(loss=loss.mean(), loss_sd=loss.std()))
     out["tokens_m"] = _of_metric(ends, "tokens")["value"].mean() / 1e6
     for metric in ("plateau", "entropy", "floor"):
         out[metric] = _of_metric(ends, metric)["value"].mean()
     out["kind"] = _of_metric(ends, "floor")["group"].first()
-    out["state"] = _of_metric(ends, "stuck")["group"].agg(lambda verdicts: ", ".join(sorted(set(verdicts))))
+    verdicts = _of_metric(ends, "stuck")["group"]
+    out["state"] = verdicts.agg(lambda of_seeds: ", ".join(sorted(set(of_seeds))))
     return out.reindex(columns=STARTED).reset_index()
 
 # %% ../../../nbs/5_results/06_p2/00_scores.ipynb #c009
@@ -165,16 +167,19 @@ def table_transfer(
     "P2's table 1 for reading."
     tasks = [t for t in P2_TASKS if t in set(data["task"])]
     mark = data.drop_duplicates("task").set_index("task")["mark"].fillna("")
-    out = []
+    head = {task: task + mark[task] for task in tasks}
+    lines = []
     for l1 in p2_order({*data["l1"], *P2_TABLE1}):
-        d = data[data["l1"] == l1].set_index("task")
-        line = {"L1": l1} | {t + mark[t]: _transfer_cell(d, t, l1) for t in tasks}
-        more = {"state": "not run here"} if d.empty else _start_cells(d, l1, tasks)
-        out.append(line | more)
-    out += _trivial_lines(rows, tasks, mark)
+        cells = data[data["l1"] == l1].set_index("task")
+        line = {"L1": l1}
+        for task in tasks:
+            line[head[task]] = _transfer_cell(cells, task, l1)
+        line |= {"state": "not run here"} if cells.empty else _start_cells(cells, l1, tasks)
+        lines.append(line)
+    lines += _trivial_lines(rows, tasks, mark)
     before = ["L1", "tokens (M)", "loss", "plateau", "floor", "state"]
-    columns = [*before, *(t + mark[t] for t in tasks), f"mean of {len(tasks)}", "above all trivial"]
-    return pd.DataFrame(out).reindex(columns=columns).fillna("")
+    columns = [*before, *head.values(), f"mean of {len(tasks)}", "above all trivial"]
+    return pd.DataFrame(lines).reindex(columns=columns).fillna("")
 
 # %% ../../../nbs/5_results/06_p2/00_scores.ipynb #65e4e58a
 def _transfer_panel(

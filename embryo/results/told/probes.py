@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['ENDS', 'NO_START', 'P1_PROBED', 'P1_UNTRAINED', 'NO_NUMBER', 'OTHER_TEXT', 'NEAR_PARTS', 'ends_of', 'ends_by',
            'sided', 'said_layers', 'crossing', 'said_crossing', 'drawn_layers', 'see_layers', 'said_curves',
-           'said_gains', 'beyond', 'said_beyond', 'said_direction', 'side_of', 'said_discriminator', 'said_length',
-           'said_rarer', 'see_probes', 'most_selective', 'said_selective', 'untrained_selectivity', 'see_selectivity',
-           'said_near', 'see_maps']
+           'said_gains', 'last_point', 'beyond', 'said_beyond', 'said_direction', 'side_of', 'said_discriminator',
+           'said_length', 'said_rarer', 'see_probes', 'most_selective', 'said_selective', 'untrained_selectivity',
+           'see_selectivity', 'said_near', 'see_maps']
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #0aa5ebc1
 from functools import partial
@@ -33,11 +33,13 @@ def ends_of(
 ) -> dict:  # `ENDS`; gain is NaN where step 0 was not probed
     "What one curve has gained over the untrained model."
     c = curve.sort_values("step")
-    a, b = c.iloc[0], c.iloc[-1]
-    known = a["step"] == 0 and b["step"] > 0
-    gain, half = gap(b, a) if known else (np.nan, np.nan)
-    which = side(gain - half, gain + half, 0.0) if known else ""
-    return dict(zip(ENDS, (a["value"], b["value"], gain, half, which, b["step"], b["seeds"])))
+    first, last = c.iloc[0], c.iloc[-1]
+    gain, half, which = np.nan, np.nan, ""
+    if first["step"] == 0 and last["step"] > 0:
+        gain, half = gap(last, first)
+        which = side(gain - half, gain + half, 0.0)
+    ends = (first["value"], last["value"], gain, half, which, last["step"], last["seeds"])
+    return dict(zip(ENDS, ends))
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #698b9826
 def ends_by(
@@ -79,13 +81,16 @@ def crossing(
     d: pd.DataFrame,  # From `half_data`, one task, layers that are drawn
 ) -> tuple:  # Sides of the last of these layers against the first: at the first checkpoint, at any later, at the end
     "Whether the layer nearest the output starts below, and where it comes to lie."
-    parts = dict(list(d.sort_values("step").groupby("layer")))
-    low, high = parts[min(parts)].set_index("step"), parts[max(parts)].set_index("step")
-    found = []
-    for step in low.index.intersection(high.index):
-        difference, half = gap(high.loc[step], low.loc[step])
-        found.append(side(difference - half, difference + half, 0.0))
-    return (found[0], "above" in found[1:], found[-1]) if found else ("", False, "")
+    layers = dict(list(d.sort_values("step").groupby("layer")))
+    shallow = layers[min(layers)].set_index("step")
+    deep = layers[max(layers)].set_index("step")
+    sides = []
+    for step in shallow.index.intersection(deep.index):
+        difference, half = gap(deep.loc[step], shallow.loc[step])
+        sides.append(side(difference - half, difference + half, 0.0))
+    if not sides:
+        return "", False, ""
+    return sides[0], "above" in sides[1:], sides[-1]
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #711471d6
 def said_crossing(
@@ -176,19 +181,32 @@ def said_gains(
         f" apart: {of['open']}."
     )
 
+# %% ../../../nbs/5_results/14_told/02_probes.ipynb #b6812718
+def last_point(
+    data: pd.DataFrame,  # From `probe_data`, one task
+    group: str,  # probe, control or majority
+) -> pd.Series:  # None where there is no such curve
+    "The end of a curve, as measured."
+    curve = curve_of(data, group)
+    if not len(curve):
+        return None
+    return curve.assign(value=curve["raw"]).sort_values("step").iloc[-1]
+
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #1cbfd326
 def beyond(
     data: pd.DataFrame,  # From `probe_data`
     group: str,  # control or majority
 ) -> str:  # Names of tasks; "" where that was not scored
     "Which probes end surely above their control task, or their most frequent class."
-    sides = {}
-    for task, d in [(t, data[data["task"] == t]) for t in PROBES]:
-        lines = [curve_of(d, g).assign(value=lambda x: x["raw"]) for g in ("probe", group)]
-        if all(len(x) for x in lines):
-            difference, half = gap(*(x.sort_values("step").iloc[-1] for x in lines))
-            sides[task] = difference > half
-    return listed(names_of(t for t, sure in sides.items() if sure)) if sides else ""
+    sure = {}  # task -> whether the probe is surely above
+    for task in PROBES:
+        own = data[data["task"] == task]
+        probe, other = last_point(own, "probe"), last_point(own, group)
+        if probe is not None and other is not None:
+            difference, half = gap(probe, other)
+            sure[task] = difference > half
+    above = [task for task, is_above in sure.items() if is_above]
+    return listed(names_of(above)) if sure else ""
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #d059dcca
 def said_beyond(
@@ -211,12 +229,16 @@ def said_direction(
     if family not in P1_PROBED:
         return NO_NUMBER
     if family not in P1_UNTRAINED:
-        lower = [t for t, x in ends.iterrows() if x["last"] < P1_PROBED[family][t]]
+        lower = [task for task, end in ends.iterrows() if end["last"] < P1_PROBED[family][task]]
         below = f"lower than the paper's average: {listed(names_of(lower))} (of {counted(len(ends), 'probe')})"
         return f"Cannot be told: of where the paper's probes start no number is at hand. At the end {below}."
-    rise = [t for t, v in P1_UNTRAINED[family].items() if P1_PROBED[family][t] > v]
-    mine = ends.reindex([t for t in rise if t in ends.index])
-    answer = "Yes" if (mine["side"] == "above").all() else "In part" if (mine["side"] == "above").any() else "No"
+    rise = [task for task, untrained in P1_UNTRAINED[family].items() if P1_PROBED[family][task] > untrained]
+    mine = ends.reindex([task for task in rise if task in ends.index])
+    above = mine["side"] == "above"
+    if above.all():
+        answer = "Yes"
+    else:
+        answer = "In part" if above.any() else "No"
     return f"{answer}: the paper's {len(rise)} rise over the untrained model, here {sided(mine, 'above')} surely."
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #264bfb7b
@@ -270,11 +292,13 @@ def said_length(
     d = known[(known["group"] == "probe") & (known["layer"] == layer)]
     if d["step"].nunique() < 2:
         return ""
-    values = d.groupby(["task", "step"])["value"].mean().unstack()
+    lengths = d.groupby(["task", "step"])["value"].mean().unstack()
     blind = known[known["group"] == "frequencies"].groupby("task")["value"].mean()
-    alone = {t: f" ({blind[t]:.1f} by label frequencies alone)" for t in blind.index}
-    there = [(t, v) for t, v in values.iterrows() if t in PROBES]
-    each = (f"{PROBES[t]} {v.iloc[0]:.1f} to {v.iloc[-1]:.1f} times{alone.get(t, '')}" for t, v in there)
+    each = []
+    for task, times in lengths.iterrows():
+        if task in PROBES:
+            alone = f" ({blind[task]:.1f} by label frequencies alone)" if task in blind.index else ""
+            each.append(f"{PROBES[task]} {times.iloc[0]:.1f} to {times.iloc[-1]:.1f} times{alone}")
     return f"Labels become shorter than in a uniform code, from the first checkpoint to the last: {listed(each)}."
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #2f7b9c99
@@ -346,9 +370,12 @@ def said_selective(
     "What each probe finds beyond its control task, where that is most."
     said = []
     for task, (x, _) in best.items():
-        found = f"{x['selectivity']:.2f} ± {(x['high'] - x['low']) / 2:.2f}"
-        first = f"untrained {start[task, x['layer']]:.2f}, " if (task, x["layer"]) in start else ""
-        said.append(f"{PROBES[task]} {found} in layer {x['layer']:.0f} ({first}accuracy {x['probe']:.2f})")
+        half = (x["high"] - x["low"]) / 2
+        first = ""
+        if (task, x["layer"]) in start:
+            first = f"untrained {start[task, x['layer']]:.2f}, "
+        found = f"{x['selectivity']:.2f} ± {half:.2f} in layer {x['layer']:.0f}"
+        said.append(f"{PROBES[task]} {found} ({first}accuracy {x['probe']:.2f})")
     return "; ".join(said)
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #bbc6463c

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NO_RELATIONS', 'JUDGED', 'SEVEN', 'OTHER_FACTS', 'STATED', 'relations_of', 'said_verdicts', 'said_known',
-           'lost_relations', 'said_lost', 'said_doubt', 'see_all_relations', 'said_unasked', 'see_seven', 'said_asked',
-           'see_table', 'more_often', 'said_counts', 'said_times', 'see_history']
+           'lost_relations', 'said_lost', 'said_doubt', 'said_doubts', 'see_all_relations', 'said_unasked', 'see_seven',
+           'said_asked', 'see_table', 'more_often', 'said_stated', 'said_counts', 'said_times', 'see_history']
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #8be5d869
 from functools import partial
@@ -99,6 +99,17 @@ def said_doubt(
         return ""
     return f"{FAMILY[family]}: {listed(guessed)}"
 
+# %% ../../../nbs/5_results/14_told/04_relations.ipynb #26472045
+def said_doubts(
+    there: dict,  # family -> from `relations_of`
+) -> str:  # A sentence, or ""
+    "Which relations of any family may never have been known."
+    doubts = [said_doubt(data, family) for family, data in there.items()]
+    doubts = [text for text in doubts if text]
+    if not doubts:
+        return ""
+    return f"Whether these fell: at their best not surely above the most frequent answer ({'; '.join(doubts)})."
+
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #20bac4be
 @told(
     "p1_fig14",
@@ -110,16 +121,15 @@ def see_all_relations(
     rows: pd.DataFrame,  # All rows
 ) -> Seen:  # None where nothing was measured
     "Figure 14."
-    found = {f: relations_of(rows, list(P1_TABLE8), f) for f in FAMILY}
-    there = {f: d for f, d in found.items() if len(d)}
+    found = {family: relations_of(rows, list(P1_TABLE8), family) for family in FAMILY}
+    there = {family: data for family, data in found.items() if len(data)}
     if not there:
         return None
-    here = [f"{FAMILY[f]}: {said_verdicts(d)}. {said_known(d)}" for f, d in there.items()]
-    albert = found["albert"]
-    seeds = [n for d in there.values() for n in d["seeds"].dropna()]
-    doubts = [text for f, d in there.items() if (text := said_doubt(d, f))]
-    doubt = f"Whether these fell: at their best not surely above the most frequent answer ({'; '.join(doubts)})."
-    return Seen(" ".join(here), said_lost(albert), sentences(doubt if doubts else "", said_seeds(seeds)))
+    here = [f"{FAMILY[family]}: {said_verdicts(data)}. {said_known(data)}" for family, data in there.items()]
+    seeds = []
+    for data in there.values():
+        seeds += list(data["seeds"].dropna())
+    return Seen(" ".join(here), said_lost(found["albert"]), sentences(said_doubts(there), said_seeds(seeds)))
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #32419f36
 def said_unasked(
@@ -192,6 +202,20 @@ def see_table(
     return Seen(sentences(here, said_known(data), said_unasked(data)), said_asked(data), untold)
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #b01a825d
+def more_often(
+    asked: pd.DataFrame,  # Rows by how often facts are stated, one family, step, mode and metric
+    few: str,  # Group of facts
+    many: str,  # Another
+) -> tuple:  # (difference, half of its 95% interval), within seeds; facts of the two groups are others
+    "How much more is known of one group than of another."
+    of_many = asked[asked["group"] == many].set_index("seed")
+    of_few = asked[asked["group"] == few].set_index("seed")
+    seeds = of_many.index.intersection(of_few.index)
+    a, b = of_many.loc[seeds], of_few.loc[seeds]
+    mean, _, half = mean_interval(a["value"] - b["value"], np.hypot(a["stderr"], b["stderr"]))
+    return mean, half
+
+# %% ../../../nbs/5_results/14_told/04_relations.ipynb #826e14c5
 STATED = {  # mode, metric -> how it is said
     ("corrected", "p@1"): "among common objects right at first try",
     ("published", "p@1"): "in the whole vocabulary",
@@ -199,19 +223,18 @@ STATED = {  # mode, metric -> how it is said
 }
 
 
-def more_often(
+def said_stated(
     asked: pd.DataFrame,  # Rows by how often facts are stated, one family, step, mode and metric
     few: str,  # Group of facts
     many: str,  # Another
-) -> tuple:  # (difference, half of its 95% interval), within seeds; facts of the two groups are others
-    "How much more is known of one group than of another."
-    a, b = (asked[asked["group"] == g].set_index("seed")[["value", "stderr"]] for g in (many, few))
-    seeds = a.index.intersection(b.index)
-    a, b = a.loc[seeds], b.loc[seeds]
-    mean, _, half = mean_interval(a["value"] - b["value"], np.hypot(a["stderr"], b["stderr"]))
-    return mean, half
+    name: str,  # Of `STATED`
+) -> str:  # "in the whole vocabulary 0.40 instead of 0.10 (+0.30 ± 0.03)"
+    "How much is known of two groups of facts, by one measure."
+    low = asked.loc[asked["group"] == few, "value"].mean()
+    high = asked.loc[asked["group"] == many, "value"].mean()
+    return f"{name} {high:.2f} instead of {low:.2f} ({signed(*more_often(asked, few, many))})"
 
-
+# %% ../../../nbs/5_results/14_told/04_relations.ipynb #c9a4f8c2
 def said_counts(
     rows: pd.DataFrame,  # All rows of one family
 ) -> str:  # Sentences, or ""
@@ -222,17 +245,16 @@ def said_counts(
     if len(there) < 2:
         return ""
     few, many = there[0], there[-1]
-    n = d.groupby("group")["n"].max()
     said = []
     for (mode, metric), name in STATED.items():
         asked = chosen(d, mode=mode, metric=metric)
         if len(asked):
-            low, high = (asked.loc[asked["group"] == g, "value"].mean() for g in (few, many))
-            said.append(f"{name} {high:.2f} instead of {low:.2f} ({signed(*more_often(asked, few, many))})")
+            said.append(said_stated(asked, few, many, name))
+    n = d.groupby("group")["n"].max()
     often = f"{many.removesuffix('+')} times or more"
     return f"Facts stated {often} ({n[many]:,.0f}) beside those stated nowhere ({n[few]:,.0f}): {'; '.join(said)}."
 
-
+# %% ../../../nbs/5_results/14_told/04_relations.ipynb #59074920
 def said_times(
     end: pd.DataFrame,  # From `history_data`, the last step
 ) -> str:  # A sentence, or ""
@@ -241,7 +263,7 @@ def said_times(
     each = [f"{g} {d[g]:.2f}" for g in GROUPS["by-timing"] if g in d.index]
     return f"By when they are told, at the end: {listed(each)}." if each else ""
 
-
+# %% ../../../nbs/5_results/14_told/04_relations.ipynb #43414aa0
 @told("p1_history", "section 5", "Facts are forgotten; how often the training text states them is not asked.")
 def see_history(
     rows: pd.DataFrame,  # All rows

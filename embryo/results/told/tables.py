@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['WHOLE_SHARE', 'STAGES', 'STAGES_ALIKE', 'said_shares', 'see_words', 'see_probe_data', 'said_part', 'said_sizes',
-           'see_task_sizes', 'see_p2_sizes', 'said_back', 'named', 'printed_named', 'see_completions', 'said_nearest',
-           'see_floors', 'said_ratio', 'ratios_of', 'said_settings', 'see_p1_pretraining', 'see_p1_finetuning',
-           'see_p2_pretraining', 'see_p2_finetuning', 'said_stages', 'see_two_stages', 'see_three_stages', 'said_line',
-           'see_grammar']
+           'see_task_sizes', 'see_p2_sizes', 'said_back', 'named', 'printed_named', 'said_reconstructed',
+           'see_completions', 'said_nearest', 'see_floors', 'said_ratio', 'ratios_of', 'said_settings',
+           'see_p1_pretraining', 'see_p1_finetuning', 'see_p2_pretraining', 'see_p2_finetuning', 'said_stages',
+           'see_two_stages', 'see_three_stages', 'said_line', 'see_grammar']
 
 # %% ../../../nbs/5_results/14_told/07_tables.ipynb #ea88ac1f
 import numpy as np
@@ -138,26 +138,37 @@ def said_back(
     visible = data[~data["piece"].isin([mask, "[MASK]"])]
     return (visible["piece"] == visible["predicted"]).mean(), len(visible)
 
-
+# %% ../../../nbs/5_results/14_told/07_tables.ipynb #f2e61583
 def named(
     data: pd.DataFrame,  # From `completion_data`, one step
 ) -> tuple:  # (cases in which the hidden piece is the object, all cases, sentences whose object is no single piece)
     "How often the hidden object is said, where one piece can say it."
-    answers = {s: s.split()[0].lower() for s in data["sentence"].unique()}
-    # the object is the first word of its sentence: where it is one piece, it stands there as such
-    can = {s for s, answer in answers.items() if answer in set(data.loc[data["sentence"] == s, "piece"])}
-    hidden = data[data["piece"].isin(["<mask>", "[MASK]"]) & data["sentence"].isin(can)]
-    right = hidden["predicted"].str.lower() == hidden["sentence"].map(answers)
-    return int(right.sum()), len(hidden), len(answers) - len(can)
+    objects = {text: text.split()[0].lower() for text in data["sentence"].unique()}  # it begins with its object
+    single = []
+    for text, name in objects.items():
+        pieces = data.loc[data["sentence"] == text, "piece"]
+        if name in set(pieces):  # where it is one piece, it stands there as such
+            single.append(text)
+    hidden = data[data["piece"].isin(["<mask>", "[MASK]"]) & data["sentence"].isin(single)]
+    right = hidden["predicted"].str.lower() == hidden["sentence"].map(objects)
+    return int(right.sum()), len(hidden), len(objects) - len(single)
 
-
+# %% ../../../nbs/5_results/14_told/07_tables.ipynb #a800dff6
 def printed_named() -> int:  # Of the two sentences
     "In how many printed sentences the last checkpoint says the object."
     last = printed_table("p1", "table9").set_index("step").drop("answer").iloc[-1]
     ends = [text.rstrip(" .").split()[-1].lower() for text in last if isinstance(text, str)]
     return sum(end in ("nokia", "hamburg") for end in ends)
 
+# %% ../../../nbs/5_results/14_told/07_tables.ipynb #a74f67d5
+def said_reconstructed(
+    data: pd.DataFrame,  # From `completion_data`, one step
+) -> str:  # "83% at step 1,000 (n = 24)"
+    "How much of the visible pieces one checkpoint says back."
+    share, visible = said_back(data)
+    return f"{share:.0%} at step {data['step'].iloc[0]:,.0f} (n = {visible})"
 
+# %% ../../../nbs/5_results/14_told/07_tables.ipynb #2aa12dfb
 @told("p1_table9", "table 9", "What ALBERT says at every place of two sentences with a hidden object, at four steps.")
 def see_completions(
     rows: pd.DataFrame,  # All rows
@@ -166,16 +177,17 @@ def see_completions(
     if chosen(rows, evaluator="complete", family="albert").empty:
         return None
     data = completion_data(rows, family="albert")
-    first, last = (data[data["step"] == s] for s in (data["step"].min(), data["step"].max()))
-    parts = [f"{said_back(d)[0]:.0%} at step {d['step'].iloc[0]:,.0f} (n = {said_back(d)[1]})" for d in (first, last)]
-    right, asked, several = named(last)
-    here = f"Visible pieces that are said back: {', '.join(parts)}."
+    first = data[data["step"] == data["step"].min()]
+    last = data[data["step"] == data["step"].max()]
+    here = f"Visible pieces that are said back: {said_reconstructed(first)}, {said_reconstructed(last)}."
     untold = ["Two sentences say nothing about facts in general; tables 1 and 8 do."]
     agrees = ""
+    right, asked, several = named(last)
     if asked:
         here += f" The hidden object is named in {right} of {asked} cases."
         printed = printed_named()
-        agrees = f"{'Yes' if (right > 0) == (printed > 0) else 'No'}: the last printed lines name it in {printed} of 2."
+        same = (right > 0) == (printed > 0)
+        agrees = f"{'Yes' if same else 'No'}: the last printed lines name it in {printed} of 2."
     if several:
         untold.append(f"Whether the object of {counted(several, 'sentence')} is known: it is no single piece here.")
     return Seen(here, agrees, sentences(*untold, said_seeds([data["seed"].nunique()])))

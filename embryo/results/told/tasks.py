@@ -42,9 +42,9 @@ def said_trivial(
     head = f"At step {last['step'].max():,.0f} there are scores of {counted(len(last), 'task')} ({seeds})."
     if not last["side"].any():
         return f"{head} No predictor without a model was scored."
-    of = {k: listed(last.loc[last["side"] == k, "task"]) for k in SIDES}
     level = "the best predictor without a model, word overlap included"
-    return f"{head} Surely above {level}: {of['above']}; surely below: {of['below']}; not told from it: {of['open']}."
+    above, below, between = (listed(last.loc[last["side"] == which, "task"]) for which in SIDES)
+    return f"{head} Surely above {level}: {above}; surely below: {below}; not told from it: {between}."
 
 # %% ../../../nbs/5_results/14_told/03_tasks.ipynb #ff84f78a
 def task_gains(

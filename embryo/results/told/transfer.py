@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BEST', 'EXPECTED', 'mean_gains', 'said_gains', 'said_alone', 'said_trivial', 'said_printed', 'printed_gain',
            'see_gains', 'said_control', 'see_control', 'overlap_cells', 'said_cells', 'said_overlap',
-           'said_printed_overlap', 'see_overlap', 'expected', 'as_expected', 'transplanted', 'said_arms',
+           'said_printed_overlap', 'see_overlap', 'expected', 'as_expected', 'transplanted', 'said_arms', 'answer_of',
            'said_expected', 'see_transplants']
 
 # %% ../../../nbs/5_results/14_told/05_transfer.ipynb #7b48d70e
@@ -39,11 +39,11 @@ def said_gains(
     top = d.iloc[0]
     half = (top["high"] - top["low"]) / 2
     fewest, most = d["tasks"].min(), d["tasks"].max()
-    over = counted(int(most), "task") if fewest == most else f"{fewest:.0f} to {most:.0f} tasks"
-    of = {k: listed(d.loc[d["side"] == k, "l1"]) for k in SIDES}
+    tasks = counted(int(most), "task") if fewest == most else f"{fewest:.0f} to {most:.0f} tasks"
+    above, below, between = (listed(d.loc[d["side"] == which, "l1"]) for which in SIDES)
     return (
-        f"Mean score of {over} minus the untrained model's: most for {top['l1']} ({top['gain']:+.2f} ± {half:.2f})."
-        f" Surely above 0: {of['above']}; surely below: {of['below']}; not told from it: {of['open']}."
+        f"Mean score of {tasks} minus the untrained model's: most for {top['l1']} ({top['gain']:+.2f} ± {half:.2f})."
+        f" Surely above 0: {above}; surely below: {below}; not told from it: {between}."
     )
 
 # %% ../../../nbs/5_results/14_told/05_transfer.ipynb #e8a66416
@@ -249,13 +249,27 @@ def said_arms(
     d: pd.DataFrame,  # From `transplanted`
 ) -> str:  # Sentences
     "What each arm scores beside its source."
-    each = [f"{x.l1} {x.difference:+.2f} ± {(x.high - x.low) / 2:.2f}" for x in d.itertuples()]
-    of = {k: listed(d.loc[d["side"] == k, "l1"]) for k in SIDES}
     tasks = counted(int(d["tasks"].max()), "task")
+    halves = (d["high"] - d["low"]) / 2
+    each = [f"{l1} {x:+.2f} ± {half:.2f}" for l1, x, half in zip(d["l1"], d["difference"], halves)]
+    above, below, between = (listed(d.loc[d["side"] == which, "l1"]) for which in SIDES)
     return (
-        f"Mean score of {tasks} minus that of the source: {listed(each)}. Surely above 0: {of['above']}; surely below:"
-        f" {of['below']}; not told from it: {of['open']}."
+        f"Mean score of {tasks} minus that of the source: {listed(each)}. Surely above 0: {above}; surely below:"
+        f" {below}; not told from it: {between}."
     )
+
+# %% ../../../nbs/5_results/14_told/05_transfer.ipynb #dd27f3a4
+def answer_of(
+    found: set,  # Of "as said", "otherwise" and "open": what came of each arm
+) -> str:
+    "Whether the papers are right, over several arms."
+    if {"as said", "otherwise"} <= found:
+        return "In part"
+    if "as said" in found:
+        return "Yes"
+    if "otherwise" in found:
+        return "No"
+    return "Cannot be told"
 
 # %% ../../../nbs/5_results/14_told/05_transfer.ipynb #718574ad
 def said_expected(
@@ -263,15 +277,16 @@ def said_expected(
 ) -> str:  # A sentence
     "Which arms do what the papers say."
     known = d[d["l1"].map(expected) != ""]
-    found = pd.Series({x.l1: as_expected(x.side, expected(x.l1)) for x in known.itertuples()}, dtype=object)
-    of = {k: listed(found.index[found == k]) for k in ("as said", "otherwise", "open")}
+    found = {x.l1: as_expected(x.side, expected(x.l1)) for x in known.itertuples()}
     silent = [l1 for l1 in d["l1"] if not expected(l1)]
     none = f" Of {listed(silent)} the papers say nothing." if silent else ""
-    if found.empty:
+    if not found:
         return f"Cannot be told.{none}"
-    right, wrong = (found == "as said").any(), (found == "otherwise").any()
-    answer = "In part" if right and wrong else "Yes" if right else "No" if wrong else "Cannot be told"
-    return f"{answer}: as said: {of['as said']}; otherwise: {of['otherwise']}; not told: {of['open']}.{none}"
+    right, wrong, between = (
+        listed(l1 for l1, came in found.items() if came == which) for which in ("as said", "otherwise", "open")
+    )
+    answer = answer_of(set(found.values()))
+    return f"{answer}: as said: {right}; otherwise: {wrong}; not told: {between}.{none}"
 
 # %% ../../../nbs/5_results/14_told/05_transfer.ipynb #18cc0eed
 @told(

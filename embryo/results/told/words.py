@@ -35,17 +35,19 @@ def said_base(
     noun: str,  # What a group is: form, class
 ) -> str:  # Sentences
     "How much is predicted, and how much of it is more than guessing."
-    x, y = last.iloc[0], last.iloc[-1]
+    lowest, highest = last.iloc[0], last.iloc[-1]
     n = f"{last['n'].min():,.0f} to {last['n'].max():,.0f} words a {noun}"
+    seeds = counted(int(last["seeds"].min()), "seed")
     said = (
-        f"At step {x['step']:,.0f} from {x['value']:.2f} ({x['group']}) to {y['value']:.2f} ({y['group']}) of the"
-        f" masked words are predicted ({n}; {counted(int(last['seeds'].min()), 'seed')})."
+        f"At step {lowest['step']:,.0f} from {lowest['value']:.2f} ({lowest['group']}) to {highest['value']:.2f}"
+        f" ({highest['group']}) of the masked words are predicted ({n}; {seeds})."
     )
+    answer = f"always answering the most frequent word of the {noun}"
     if not last["side"].any():
-        return f"{said} What always answering the most frequent word of the {noun} scores was not measured."
-    of = {k: listed(last.loc[last["side"] == k, "group"]) for k in ("above", "below")}
-    most = f"always answering the most frequent word of the {noun}"
-    return sentence(f"{said} Surely above {most}: {of['above']}; surely below: {of['below']}")
+        return f"{said} What {answer} scores was not measured."
+    above = listed(last.loc[last["side"] == "above", "group"])
+    below = listed(last.loc[last["side"] == "below", "group"])
+    return sentence(f"{said} Surely above {answer}: {above}; surely below: {below}")
 
 # %% ../../../nbs/5_results/14_told/01_words.ipynb #ed665bf5
 def said_unlearned(
@@ -64,10 +66,11 @@ def sure_pairs(
 ) -> tuple:  # (pairs that have dates, those surely in this order, those surely in the opposite one)
     "How far dates follow an order."
     d = dates[dates["step"].notna()].set_index("group")
+    low = d["low"]
     high = d["high"].fillna(np.inf)
-    pairs = list(combinations([g for g in order if g in d.index], 2))
-    same = sum(high[a] < d.loc[b, "low"] for a, b in pairs)
-    opposite = sum(high[b] < d.loc[a, "low"] for a, b in pairs)
+    pairs = list(combinations([group for group in order if group in d.index], 2))
+    same = sum(high[earlier] < low[later] for earlier, later in pairs)
+    opposite = sum(high[later] < low[earlier] for earlier, later in pairs)
     return len(pairs), int(same), int(opposite)
 
 # %% ../../../nbs/5_results/14_told/01_words.ipynb #9129f128

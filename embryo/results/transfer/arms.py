@@ -78,15 +78,17 @@ def learned(
     # the plateau to the floor; NaN without a floor, and where there is no way)
 ) -> pd.DataFrame:
     "How far each model came from its plateau; of chains those of one language."
-    rows = of_one_language(rows)
-    ends = at_last_step(need(rows, "x_transfer", evaluator=["pretrain", "chain"], family=family))
-    ends = ends[ends["metric"].isin(["loss", "tokens", "plateau", "floor"]) & ends["split"].isin(["heldout", ""])]
+    of_one = of_one_language(rows)
+    ends = at_last_step(need(of_one, "x_transfer", evaluator=["pretrain", "chain"], family=family))
+    read = ends["metric"].isin(["loss", "tokens", "plateau", "floor"])
+    ends = ends[read & ends["split"].isin(["heldout", ""])]
     whole = ends["group"].eq("") | ends["evaluator"].eq("chain")  # a chain's loss is grouped by its stay
     ends = ends[(ends["metric"] != "loss") | whole]
     wide = ends.pivot_table(index=["l1", "seed"], columns="metric", values="value")
     wide = wide.reindex(columns=["tokens", "loss", "plateau", "floor"])
     way = wide["plateau"] - wide["floor"]
-    wide["share"] = ((wide["plateau"] - wide["loss"]) / way).where(way > 0.01)
+    done = wide["plateau"] - wide["loss"]
+    wide["share"] = (done / way).where(way > 0.01)
     return wide.reset_index().rename_axis(columns=None)
 
 # %% ../../../nbs/5_results/09_transfer/00_arms.ipynb #ed358aa6
@@ -95,13 +97,14 @@ def twin_scores(
     family: str = "roberta",  # Which models
 ) -> pd.DataFrame:  # One line a model and twin, as `seed_scores`, and twin (its name); empty where none was asked
     "Final scores of the twins."
-    final = rows[(rows["evaluator"] == "finetune") & (rows["group"] == "final") & (rows["family"] == family)]
-    final = final[final["split"].isin(TWINS) & (final["mode"] != "published")]
+    tuned = rows[(rows["evaluator"] == "finetune") & (rows["family"] == family)]
+    final = tuned[tuned["group"] == "final"]
+    of_twins = final[final["split"].isin(TWINS) & (final["mode"] != "published")]
     order = {"joint": 0, "matthews": 1, "accuracy": 2, "spearman": 2}
-    final = final[final["metric"].isin(order)]
-    final = final.assign(stderr=honest_errors(final), rank=final["metric"].map(order), twin=final["split"])
-    best = final.groupby("twin")["rank"].transform("min")
-    kept = at_last_step(final[final["rank"] == best])
+    scores = of_twins[of_twins["metric"].isin(order)]
+    scores = scores.assign(stderr=honest_errors(scores), rank=scores["metric"].map(order), twin=scores["split"])
+    best = scores.groupby("twin")["rank"].transform("min")
+    kept = at_last_step(scores[scores["rank"] == best])
     return kept[["l1", "seed", "task", "twin", "metric", "value", "n", "stderr"]].reset_index(drop=True)
 
 # %% ../../../nbs/5_results/09_transfer/00_arms.ipynb #38598de8
@@ -113,7 +116,8 @@ def models_scored(
 ) -> pd.DataFrame:
     "Scores beside what was learned."
     rows = of_one_language(rows)
-    scores = pd.concat([seed_scores(rows, family, "x_transfer").assign(twin=""), twin_scores(rows, family)])
+    of_tasks = seed_scores(rows, family, "x_transfer").assign(twin="")
+    scores = pd.concat([of_tasks, twin_scores(rows, family)])
     scores["body"] = [parted(l1)[0] for l1 in scores["l1"]]
     bodies = learned(rows, family).rename(columns={"l1": "body"})
     out = scores.merge(bodies, on=["body", "seed"], how="left").drop(columns="body")

@@ -24,12 +24,13 @@ def comparing(
 ) -> pd.DataFrame:
     "How much the head that compares most compares."
     tuned = rows[rows["task"] != "mlm"]  # lines of an L1 are asked without a task
-    r = need(tuned, "x_transfer (ablate in a result)", evaluator="equality", family=family)
+    equality = need(tuned, "x_transfer (ablate in a result)", evaluator="equality", family=family)
     keys = ["l1", "seed", "step", "task", "split"]
-    heads = r[r["metric"] == "equal"].sort_values("value").groupby(keys).tail(1).set_index(keys)
-    chance = r[r["metric"] == "floor"].set_index(keys)["value"]
-    out = pd.DataFrame(dict(layer=heads["layer"], head=heads["group"], equal=heads["value"]))
-    out = out.join(chance.rename("chance")).reset_index()
+    heads = equality[equality["metric"] == "equal"].sort_values("value")
+    most = heads.groupby(keys).tail(1).set_index(keys)
+    chance = equality[equality["metric"] == "floor"].set_index(keys)["value"].rename("chance")
+    out = pd.DataFrame(dict(layer=most["layer"], head=most["group"], equal=most["value"]))
+    out = out.join(chance).reset_index()
     out["times"] = out["equal"] / out["chance"]
     out["moment"] = np.where(out.pop("split") == "before", "before", "after")
     return out.sort_values(["l1", "seed", "task", "moment"], ignore_index=True)

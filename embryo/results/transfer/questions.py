@@ -65,13 +65,16 @@ def table_questions(
     data: pd.DataFrame,  # From `questions`
 ) -> pd.DataFrame:  # One line a comparison
     "Comparisons for reading."
-    marks = {"higher": "↑", "lower": "↓"}
-    out = {}
+    arrows = {"higher": "↑", "lower": "↓"}
+    lines = {}
     for e in data.itertuples():
-        line = out.setdefault((e.a, e.b), {"what": QUESTIONS[e.a, e.b], "L1s": f"{e.a} – {e.b}"})
-        over = f" of {e.tasks:.0f}" if e.task == "mean" else ""
-        line[e.task] = f"{e.difference:+.2f} [{e.low:+.2f}, {e.high:+.2f}]{marks.get(e.verdict, '')}{over}"
-    return pd.DataFrame(out.values()).fillna("–")
+        if (e.a, e.b) not in lines:
+            lines[e.a, e.b] = {"what": QUESTIONS[e.a, e.b], "L1s": f"{e.a} – {e.b}"}
+        interval = f"{e.difference:+.2f} [{e.low:+.2f}, {e.high:+.2f}]"
+        arrow = arrows.get(e.verdict, "")
+        tasks = f" of {e.tasks:.0f}" if e.task == "mean" else ""
+        lines[e.a, e.b][e.task] = interval + arrow + tasks
+    return pd.DataFrame(lines.values()).fillna("–")
 
 # %% ../../../nbs/5_results/09_transfer/02_questions.ipynb #5f182702
 @figure(

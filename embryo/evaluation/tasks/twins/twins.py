@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAIRS', 'TWINS', 'Twin', 'twin_task', 'twins_of', 'read_twins', 'read_with_twins', 'collapsed', 'split_scores',
-           'right', 'both_right', 'joint_rows']
+           'right', 'order_right', 'both_right', 'joint_rows']
 
 # %% ../../../../nbs/4_evaluation/06_tasks/05_twins/00_twins.ipynb #5fb790c4
 from dataclasses import dataclass, replace
@@ -124,6 +124,18 @@ def right(
     y = np.asarray(y)
     return p[np.arange(len(y)), y] if p.ndim == 2 else (p == y).astype(float)
 
+# %% ../../../../nbs/4_evaluation/06_tasks/05_twins/00_twins.ipynb #63122475
+def order_right(
+    y,  # (2n,) scores of lines that come in twos
+    p,  # (2n,) predictions
+) -> np.ndarray:  # (n,) 1: the higher line was said to be higher, 0: the lower one; 1/2: a tie
+    "How far two scores that belong together stand in the right order."
+    y = np.asarray(y)
+    p = np.asarray(p)
+    wanted = np.sign(y[::2] - y[1::2])
+    said = np.sign(p[::2] - p[1::2])
+    return (1 + wanted * said) / 2
+
 # %% ../../../../nbs/4_evaluation/06_tasks/05_twins/00_twins.ipynb #965a3f85
 def both_right(
     twin: Twin,
@@ -138,12 +150,10 @@ def both_right(
         return both[answered]
     if not twin.paired:
         return None
-    if task.labels:
-        each = right(labels[twin.name], said[twin.name])
-        return each[::2] * each[1::2]
-    p = np.asarray(said[twin.name])
-    y = np.asarray(labels[twin.name])
-    return (1 + np.sign(y[::2] - y[1::2]) * np.sign(p[::2] - p[1::2])) / 2
+    if not task.labels:
+        return order_right(labels[twin.name], said[twin.name])
+    each = right(labels[twin.name], said[twin.name])
+    return each[::2] * each[1::2]
 
 # %% ../../../../nbs/4_evaluation/06_tasks/05_twins/00_twins.ipynb #4a32f3b3
 def joint_rows(

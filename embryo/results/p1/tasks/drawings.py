@@ -161,11 +161,15 @@ def fit_height(
     d: pd.DataFrame,  # Scores and levels of one task, with low and high
 ):
     "A panel that is at most three times as high as its lines and levels, however wide its bands are."
-    low, high = 100 * d["value"].min(), 100 * d["value"].max()
+    low = 100 * d["value"].min()
+    high = 100 * d["value"].max()
+    lowest_band = min(low, 100 * d["low"].min())
+    highest_band = max(high, 100 * d["high"].max())
     room = max(2, high - low)
-    bottom = max(low - room, min(low, 100 * d["low"].min()))
-    top = min(high + room, max(high, 100 * d["high"].max()))
-    ax.set_ylim(bottom - 0.05 * (top - bottom), top + 0.05 * (top - bottom))
+    bottom = max(low - room, lowest_band)
+    top = min(high + room, highest_band)
+    margin = 0.05 * (top - bottom)
+    ax.set_ylim(bottom - margin, top + margin)
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #3e6629a3
 def level_keys(

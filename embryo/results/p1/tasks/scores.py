@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SCORE_COLUMNS', 'GLUE_COLUMNS', 'mean_error', 'with_published', 'step_scores', 'shared_tasks', 'glue_mean',
-           'check_public', 'read_public', 'kept_public', 'mean_level', 'best_of', 'score_points', 'mean_tasks',
-           'level_lines', 'public_lines', 'glue_data', 'average_data']
+           'check_public', 'read_public', 'kept_public', 'mean_level', 'trivial_level', 'is_gain', 'best_of',
+           'score_points', 'mean_tasks', 'level_lines', 'public_lines', 'glue_data', 'scored_tasks', 'average_data']
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #c002
 from pathlib import Path
@@ -55,10 +55,12 @@ def step_scores(
     main = MAIN | {SQUAD: "mean"}
     f = chosen(rows, evaluator="finetune", group="final", split=["dev", "dev-mm"], family=family, l1=l1)
     f = chosen(f, task=[t for t in tasks if t in main])
-    f = f[(f["metric"] == f["task"].map(main)) & f["step"].notna()]
+    is_main = f["metric"] == f["task"].map(main)
+    f = f[is_main & f["step"].notna()]
     if f.empty:
         return pd.DataFrame(columns=SCORE_COLUMNS)
-    each = with_published(f).groupby(["mode", "seed", "step", "task", "metric"], as_index=False, dropna=False)
+    measurement = ["mode", "seed", "step", "task", "metric"]  # MNLI has two rows in each: matched and mismatched
+    each = with_published(f).groupby(measurement, as_index=False, dropna=False)
     return each.agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", mean_error))
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #e010
@@ -142,6 +144,25 @@ def mean_level(
     some = level.loc[tasks]
     return some["trivial"].mean(), (some["trivial_stderr"].fillna(0) ** 2).sum() ** 0.5 / len(tasks)
 
+# %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #264b4973
+def trivial_level(
+    point: pd.Series,  # Of a curve: task, of (tasks of a mean)
+    level: pd.DataFrame,  # From `trivial_levels`, by task
+) -> tuple:  # As of `mean_level`
+    "What a point of a curve is held against: the best trivial predictor of its task, or of the tasks of its mean."
+    if point["task"] == "average":
+        return mean_level(level, point["of"].split(", "))
+    return mean_level(level, [point["task"]])
+
+# %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #f4e8c096
+def is_gain(
+    later: pd.Series,  # Of a curve: value, low, high
+    first: pd.Series,  # Its first point
+) -> bool:
+    "Whether a curve has risen by more than half of the interval of the difference."
+    width = np.hypot(later["high"] - later["low"], first["high"] - first["low"])
+    return later["value"] - first["value"] > width / 2 + 1e-6
+
 # %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #e020
 def best_of(
     g: pd.DataFrame,  # One curve: task, step, value, low, high, of (tasks of a mean)
@@ -150,10 +171,11 @@ def best_of(
     "The best checkpoint of a curve."
     top = g.loc[g["value"].idxmax()]
     first = g.loc[g["step"].idxmin()]
-    trivial, error = mean_level(level, top["of"].split(", ") if top["task"] == "average" else [top["task"]])
-    half = np.hypot((top["high"] - top["low"]) / 2, norm.ppf(0.975) * error)
-    gained = top["value"] - first["value"] > np.hypot(top["high"] - top["low"], first["high"] - first["low"]) / 2 + 1e-6
-    return top.name, bool(gained and not top["value"] - half <= trivial)
+    trivial, error = trivial_level(top, level)
+    own_half = (top["high"] - top["low"]) / 2
+    half = np.hypot(own_half, norm.ppf(0.975) * error)  # of the interval of the difference
+    as_trivial = top["value"] - half <= trivial
+    return top.name, bool(is_gain(top, first) and not as_trivial)
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #e023
 def score_points(
@@ -238,6 +260,16 @@ def glue_data(
     d = pd.concat([d.assign(family=family), lines], ignore_index=True).reindex(columns=GLUE_COLUMNS)
     return d.assign(best=d["best"].eq(True))
 
+# %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #2c0a6854
+def scored_tasks(
+    rows: pd.DataFrame,  # All rows
+    families,  # Which models
+    l1: str,  # Trained on what
+) -> dict:  # family -> set of GLUE tasks; no key for a family without scores
+    "What each family was asked."
+    tasks = {family: set(step_scores(rows, family, l1, P2_TASKS)["task"]) for family in families}
+    return {family: some for family, some in tasks.items() if some}
+
 # %% ../../../../nbs/5_results/05_p1/03_tasks/00_scores.ipynb #c009c
 def average_data(
     rows: pd.DataFrame,  # All rows
@@ -246,10 +278,11 @@ def average_data(
     public: pd.DataFrame = None,  # From `read_public`
 ) -> pd.DataFrame:  # As `glue_data`, only averages; over the tasks that all families have, if there are any
     "The numbers of figures 5a and 13c."
-    tasks = {f: set(step_scores(rows, f, l1, P2_TASKS)["task"]) for f in families}
-    have = [f for f in families if tasks[f]]
-    shared = set.intersection(*(tasks[f] for f in have)) if have else set()
+    scored = scored_tasks(rows, families, l1)
+    shared = set.intersection(*scored.values()) if scored else set()
     use = [t for t in P2_TASKS if t in shared] or P2_TASKS
-    parts = [glue_data(rows, f, l1, use, public) for f in have or families[:1]]
-    d = pd.concat([p for p in parts if len(p)] or parts, ignore_index=True)
-    return d[d["task"] == "average"].drop_duplicates(["family", "mode", "step", "of"], ignore_index=True)
+    parts = [glue_data(rows, family, l1, use, public) for family in list(scored) or families[:1]]
+    measured = [p for p in parts if len(p)]
+    d = pd.concat(measured or parts, ignore_index=True)
+    means = d[d["task"] == "average"]
+    return means.drop_duplicates(["family", "mode", "step", "of"], ignore_index=True)

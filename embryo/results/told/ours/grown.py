@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ACCOUNTS', 'AT', 'EARLIER', 'NAMED', 'cost_gains', 'said_gained', 'said_words', 'said_cost_of', 'see_cost',
-           'relation_of', 'said_frequency', 'said_classes', 'said_agreement', 'see_ages', 'edge_of', 'said_edges',
-           'said_nearest', 'said_sequence', 'see_stages', 'said_kinds', 'said_before', 'see_phases']
+           'relation_of', 'said_frequency', 'said_class', 'said_classes', 'said_agreement', 'see_ages', 'edge_of',
+           'said_edges', 'said_nearest', 'said_sequence', 'see_stages', 'said_kinds', 'said_before', 'see_phases']
 
 # %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #21c4118b
 import numpy as np
@@ -131,18 +131,26 @@ def said_frequency(
     beside = f" With frequency and class held, longer words are {EARLIER[longer]}: {length} standard deviations."
     return f"Frequent words are {EARLIER[where]}: rank correlation with log frequency {said}.{beside if length else ''}"
 
+# %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #ffb15956
+def said_class(
+    x: pd.Series,  # A line of `class_ages`
+) -> str:  # "noun (step 1,000, 20 words)"
+    "A class of words and its mean age."
+    words = counted(int(x["n"]), "word")
+    return f"{x['pos']} (step {10 ** x['age']:,.0f}, {words})"
+
 # %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #25d6f755
 def said_classes(
     classes: pd.DataFrame,  # From `class_ages`, the earliest first
 ) -> str:  # A sentence, or ""
     "Which class of words is first and which last, and whether that is sure."
-    d = classes[classes["age"].notna() & (classes["pos"] != "other")]  # "other" is no class
-    if len(d) < 2:
+    named = classes[classes["age"].notna() & (classes["pos"] != "other")]
+    if len(named) < 2:
         return ""
-    a, b = d.iloc[0], d.iloc[-1]
-    apart = "their intervals are apart" if a["high"] < b["low"] else "their intervals overlap"
-    steps = [f"{x['pos']} (step {10 ** x['age']:,.0f}, {counted(int(x['n']), 'word')})" for x in (a, b)]
-    return f"Of classes that have a name the first is {steps[0]} on average, the last {steps[1]}; {apart}."
+    first, last = named.iloc[0], named.iloc[-1]
+    apart = "their intervals are apart" if first["high"] < last["low"] else "their intervals overlap"
+    earliest, latest = said_class(first), said_class(last)
+    return f"Of classes that have a name the first is {earliest} on average, the last {latest}; {apart}."
 
 # %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #e1f4373f
 def said_agreement(

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['TWO_BODIES', 'moments', 'changed', 'said_change', 'said_along', 'said_chain', 'said_seconds', 'see_washed',
-           'said_frozen', 'said_two_bodies', 'see_frozen', 'english_gains', 'by_setting', 'said_given', 'see_english']
+           'said_frozen', 'said_two_bodies', 'see_frozen', 'family_gains', 'english_gains', 'by_setting', 'said_given',
+           'see_english']
 
 # %% ../../../../nbs/5_results/14_told/09_questions/04_english.ipynb #4aa88289
 import numpy as np
@@ -30,10 +31,13 @@ def moments(
 ) -> pd.DataFrame:
     "Scores where a chain starts, where its last language begins, and where it ends."
     out = []
-    for key, d in data.groupby(["l1", "task", "metric", "seed"]):
+    training = ["l1", "task", "metric", "seed"]
+    for key, d in data.groupby(training):
         d = d.sort_values("tokens")
-        at = dict(start=d[d["step"] == 0], begin=d[np.isclose(d["tokens"], 0, atol=1)], end=d[d["tokens"] > 1].tail(1))
-        line = dict(zip(("l1", "task", "metric", "seed"), key))
+        is_start = d["step"] == 0
+        is_begin = np.isclose(d["tokens"], 0, atol=1)
+        at = dict(start=d[is_start], begin=d[is_begin], end=d[d["tokens"] > 1].tail(1))
+        line = dict(zip(training, key))
         for name, own in at.items():
             line[name] = own["value"].iloc[0] if len(own) else np.nan
             line[f"{name}_error"] = np.nan_to_num(own["stderr"].iloc[0]) if len(own) else np.nan
@@ -88,12 +92,16 @@ def said_chain(
 ) -> str:  # A sentence; "" where nothing can be compared
     "What becomes of scores while the last language of a chain is learned."
     own = data[data["l1"] == l1]
-    order = [t for t in PAIR_TASKS if t in set(own["task"])]
-    parts = [(t, attention) for attention in (False, True) for t in order]
-    said = [said_along(own[(own["task"] == t) & ((own["metric"] == "times chance") == a)]) for t, a in parts]
-    said = [s for s in said if s]
+    tasks = [task for task in PAIR_TASKS if task in set(own["task"])]
+    is_attention = own["metric"] == "times chance"
+    said = []
+    for part in (own[~is_attention], own[is_attention]):
+        said += [said_along(part[part["task"] == task]) for task in tasks]
+    said = [text for text in said if text]
+    if not said:
+        return ""
     last = l1.split(NEXT)[-1].split(CHAIN)[0].strip()
-    return f"While {last} is learned, last of `{l1}`: {'; '.join(said)}." if said else ""
+    return f"While {last} is learned, last of `{l1}`: {'; '.join(said)}."
 
 # %% ../../../../nbs/5_results/14_told/09_questions/04_english.ipynb #0e826363
 def said_seconds(
@@ -191,6 +199,17 @@ def see_frozen(
     untold = "A lower loss is not a better score: what tasks gain is not in this figure."
     return Seen(sentences(said_frozen(d), said_two_bodies(d)), untold=sentences(untold, said_alone(d)))
 
+# %% ../../../../nbs/5_results/14_told/09_questions/04_english.ipynb #8ed9b27b
+def family_gains(
+    own: pd.DataFrame,  # From `given_english`, one family
+    rows: pd.DataFrame,  # All rows
+) -> pd.DataFrame:  # One line an L1 and task: value (over the untrained model), and above
+    "What models of one family add to its untrained one."
+    pairs = [(l1, "none") for l1 in dict.fromkeys(own["l1"]) if l1 != "none"]
+    found = differences(own, pairs).rename(columns=dict(a="l1", difference="value"))
+    scores = above_trivial(over_seeds(own, by=("l1", "task")), rows)
+    return found[found["task"] != "mean"].merge(scores[["l1", "task", "above"]], on=["l1", "task"])
+
 # %% ../../../../nbs/5_results/14_told/09_questions/04_english.ipynb #f6a80671
 def english_gains(
     data: pd.DataFrame,  # From `given_english`; attrs rows: all rows
@@ -198,13 +217,9 @@ def english_gains(
     # above (the score itself surely above what needs no model)
 ) -> pd.DataFrame:
     "What models of English add to untrained ones."
-    out = []
-    for family, own in data.groupby("family"):
-        pairs = [(l1, "none") for l1 in dict.fromkeys(own["l1"]) if l1 != "none"]
-        found = differences(own, pairs).rename(columns=dict(a="l1", difference="value"))
-        cells = above_trivial(over_seeds(own, by=("l1", "task")), data.attrs["rows"])[["l1", "task", "above"]]
-        out.append(found[found["task"] != "mean"].merge(cells, on=["l1", "task"]).assign(family=family))
-    d = pd.concat(out, ignore_index=True)
+    rows = data.attrs["rows"]
+    parts = [family_gains(own, rows).assign(family=family) for family, own in data.groupby("family")]
+    d = pd.concat(parts, ignore_index=True)
     names = [f"{family} `{l1}`" for family, l1 in zip(d["family"], d["l1"])]
     return sided(between_trainings(d.assign(name=names)))
 

@@ -21,7 +21,7 @@ from embryo.results.told.questions.sides import (
     unlike,
     within,
 )
-from ..sentences import ONE_SEED, Seen, listed, said_seeds, sentences, told
+from ..sentences import ONE_SEED, Seen, listed, said_seeds, sentences, side, told
 from ...transfer.appendix import heads, without
 from ...transfer.arms import PAIR_TASKS, parted
 
@@ -45,11 +45,11 @@ def beyond_untrained(
     out = []
     for e in over_trainings(own, ("l1",)).itertuples():
         none = untrained_of(e.l1, known)
-        if none and e.l1 != none:
-            _, low, high = unlike(own[own["l1"] == e.l1], own[own["l1"] == none])
-            found = sided(pd.DataFrame(dict(low=[low], high=[high])))["side"].iloc[0]
-            mean = dict(value=e.value, low=e.low, high=e.high, seeds=e.seeds)
-            out.append(dict(mean, l1=e.l1, name=f"`{e.l1}`", side=found))
+        if not none or none == e.l1:
+            continue
+        _, low, high = unlike(own[own["l1"] == e.l1], own[own["l1"] == none])
+        mean = dict(value=e.value, low=e.low, high=e.high, seeds=e.seeds)
+        out.append(dict(mean, l1=e.l1, name=f"`{e.l1}`", side=side(low, high, 0.0)))
     return pd.DataFrame(out)
 
 # %% ../../../../nbs/5_results/14_told/09_questions/03_heads.ipynb #e9fc51f1
@@ -149,14 +149,18 @@ def beyond_others(
     # layer (the side by others of the same layers; "" where there are none)
 ) -> pd.DataFrame:
     "How much more is lost without the heads that compare than without others."
-    keys = ["l1", "task", "split", "metric", "heads"]
+    cell = ["l1", "task", "split", "metric", "heads"]
     d = sided(data[data["which"] == "difference"])
-    layer = sided(data[data["which"] == "within layer"]).set_index(keys)["side"]
-    d["layer"] = [layer.get(tuple(key), "") for key in d[keys].to_numpy()]
-    d["twin"] = d["split"] != "dev"
-    d["what"] = d["split"].where(d["twin"], d["task"])
-    order = {task: i for i, task in enumerate(PAIR_TASKS)}
-    return d.assign(at=d["task"].map(order)).sort_values(["twin", "at", "heads"], kind="stable", ignore_index=True)
+    of_layer = sided(data[data["which"] == "within layer"]).set_index(cell)["side"]
+    is_twin = d["split"] != "dev"
+    place = {task: i for i, task in enumerate(PAIR_TASKS)}
+    d = d.assign(
+        layer=[of_layer.get(tuple(key), "") for key in d[cell].to_numpy()],
+        twin=is_twin,
+        what=d["split"].where(is_twin, d["task"]),
+        at=d["task"].map(place),
+    )
+    return d.sort_values(["twin", "at", "heads"], kind="stable", ignore_index=True)
 
 # %% ../../../../nbs/5_results/14_told/09_questions/03_heads.ipynb #08962811
 def said_layers(

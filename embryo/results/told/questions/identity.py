@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['BY', 'PARTED', 'MATTER', 'APART', 'unread_levels', 'over_none', 'best_learned', 'named_kind', 'said_kinds',
-           'said_parted', 'said_elsewhere', 'first_task', 'see_identity', 'said_shares', 'said_as_well',
-           'said_with_share', 'said_no_model', 'see_arms', 'said_counts', 'said_matter', 'said_apart', 'see_questions']
+           'said_kind', 'said_parted', 'said_elsewhere', 'first_task', 'see_identity', 'said_shares', 'said_as_well',
+           'said_with_share', 'said_no_model', 'see_arms', 'said_counts', 'said_answer', 'said_matter', 'said_apart',
+           'see_questions']
 
 # %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #4ccb6fc4
 import numpy as np
@@ -100,8 +101,19 @@ def said_kinds(
         f" {said_sides(lines)}."
     )
 
-# %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #52910260
+# %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #0450f0de
 BY = {"tree": "in trees", "distance": "at a fixed distance", "search": "anywhere in a line"}
+
+
+def said_kind(
+    kind: tuple,  # (partner, where it is found): ("equal", "tree")
+) -> str:  # "equal partners in trees"
+    "A kind of language in words, as far as `PARTED` asks."
+    partner, found = kind
+    who = "equal partners" if partner == "equal" else "other ids"
+    return f"{who} {BY[found]}"
+
+# %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #52910260
 PARTED = (  # kinds whose difference parts the explanations
     (("equal", "tree"), ("another id", "tree")),
     (("equal", "tree"), ("equal", "distance")),
@@ -118,10 +130,9 @@ def said_parted(
     for a, b in PARTED:
         if a not in best or b not in best:
             continue
-        found = between_trainings(differences(data, [(best[a][0], best[b][0])])).iloc[0]
-        of_a, of_b = ("equal partners" if k[0] == "equal" else "other ids" for k in (a, b))
-        names = (f"{of_a} {BY[a[1]]}", f"{of_b} {BY[b[1]]}")
-        said.append(said_more(*names, tuple(found[["difference", "low", "high"]])))
+        l1s = (best[a][0], best[b][0])
+        found = between_trainings(differences(data, [l1s])).iloc[0]
+        said.append(said_more(said_kind(a), said_kind(b), tuple(found[["difference", "low", "high"]])))
     return f"Of these languages {'; '.join(said)}." if said else ""
 
 # %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #27fcaf6d
@@ -181,11 +192,14 @@ def said_shares(
     "How far languages of each kind were learned."
     known = d[d["share"].notna()].groupby(["partner", "found", "l1"], as_index=False)["share"].mean()
     each = []
-    for kind in MARKED:
-        own = known[(known["partner"] == kind[0]) & (known["found"] == kind[1])]["share"]
-        if len(own):
-            span = f"{own.min():.0%}" if len(own) == 1 else f"{own.min():.0%} to {own.max():.0%}"
-            each.append(f"{kind_of(*kind)} {span} ({counted(len(own), 'language')})")
+    for partner, found in MARKED:
+        own = known[(known["partner"] == partner) & (known["found"] == found)]["share"]
+        if own.empty:
+            continue
+        span = f"{own.min():.0%}"
+        if len(own) > 1:
+            span = f"{span} to {own.max():.0%}"
+        each.append(f"{kind_of(partner, found)} {span} ({counted(len(own), 'language')})")
     return f"Learned, as a share of the way from the plateau to the floor: {'; '.join(each) or 'not known'}."
 
 # %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #67b6b477
@@ -228,8 +242,9 @@ def said_no_model(
     if cells.empty:
         return "What needs no model was not scored."
     levels = cells.drop_duplicates("task").set_index("task")["trivial"]
-    level = listed(f"{t} {levels[t]:.2f}" for t in PAIR_TASKS if t in levels)
-    above = listed(f"`{e.l1}` ({e.task})" for e in cells[cells["above"]].itertuples())
+    level = listed(f"{task} {levels[task]:.2f}" for task in PAIR_TASKS if task in levels)
+    sure = cells[cells["above"]]
+    above = listed(f"`{l1}` ({task})" for l1, task in zip(sure["l1"], sure["task"]))
     return f"Of {counted(len(cells), 'score')} surely above what needs no model ({level}): {above}."
 
 # %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #4c756750
@@ -285,21 +300,33 @@ def said_counts(
         f" language scores surely more in {n['above']}, surely less in {n['below']}; {n['open']} cannot be told{rest}."
     )
 
+# %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #a95550c2
+def said_answer(
+    verdict: str,  # Of the mean over tasks, from `questions`
+    tasks: pd.DataFrame,  # Lines of the single tasks
+) -> str:
+    "Which of two scores more, and on which tasks by themselves."
+    answer = {"higher": "the first scores more", "lower": "the first scores less"}.get(verdict)
+    if answer is None:
+        return "cannot be told"
+    sure = tasks.loc[tasks["verdict"] == verdict, "task"]
+    return f"{answer} (taken singly, on: {listed(sure)})"
+
 # %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #f843f674
 def said_matter(
     d: pd.DataFrame,  # From `questions`
 ) -> str:  # Sentences; "" where none of `MATTER` was run
     "The comparisons that part the explanations."
     means = d[d["task"] == "mean"].set_index(["a", "b"])
+    tasks = d[d["task"] != "mean"]
     said = []
-    for pair in (p for p in MATTER if p in means.index):
-        e = means.loc[pair]
-        tasks = d[(d["a"] == pair[0]) & (d["b"] == pair[1]) & (d["task"] != "mean")]
-        sure = listed(tasks.loc[tasks["verdict"] == e["verdict"], "task"])
-        answer = {"higher": "the first scores more", "lower": "the first scores less"}.get(e["verdict"])
-        answer = f"{answer} (taken singly, on: {sure})" if answer else "cannot be told"
-        number = within(e["difference"], e["low"], e["high"])
-        said.append(f"{MATTER[pair]} (`{pair[0]}` - `{pair[1]}`): {number}, {answer}.")
+    for (a, b), question in MATTER.items():
+        if (a, b) not in means.index:
+            continue
+        mean = means.loc[(a, b)]
+        answer = said_answer(mean["verdict"], tasks[(tasks["a"] == a) & (tasks["b"] == b)])
+        number = within(mean["difference"], mean["low"], mean["high"])
+        said.append(f"{question} (`{a}` - `{b}`): {number}, {answer}.")
     return " ".join(said)
 
 # %% ../../../../nbs/5_results/14_told/09_questions/01_identity.ipynb #61a25fd4
