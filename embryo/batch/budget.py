@@ -120,11 +120,14 @@ def cut_section(
     "The nodes of a result with fewer seeds, L1s or families."
     spec = dict(study.profile["results"][result])
     values = choices(spec)
-    spec.update({key: values[key][:n] for key, n in keep.items()})
-    if keep.get("seed") == 1 and ALIKE in spec.get("evaluators", []):  # one seed has nobody to be compared with
+    for key, n in keep.items():
+        spec[key] = values[key][:n]
+    # one seed has nobody to be compared with
+    if keep.get("seed") == 1 and ALIKE in spec.get("evaluators", []):
         spec["evaluators"] = [e for e in spec["evaluators"] if e != ALIKE]
     results = study.profile["results"] | {result: spec}
-    return section_names(replace(study, profile=study.profile | dict(results=results)), result)
+    profile = study.profile | dict(results=results)
+    return section_names(replace(study, profile=profile), result)
 
 # %% ../../nbs/6_batch/05_budget.ipynb #8c74dc48
 def how_to_fit(

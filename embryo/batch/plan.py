@@ -258,7 +258,10 @@ class Plan:
 
     def before(self, name: str) -> list:
         "Names of all nodes that must run before this one."
-        return list(dict.fromkeys(k for m in self.nodes[name].needs for k in [*self.before(m), m]))
+        names = []
+        for needed in self.nodes[name].needs:
+            names += [*self.before(needed), needed]
+        return list(dict.fromkeys(names))
 
     def save(self) -> Path:
         "Write all nodes to plan.json, which the jobs read: they need not work out the plan again."
@@ -274,9 +277,11 @@ class Plan:
                 n.rows.unlink()
 
     def __str__(self):
-        head = f"{'state':8s} {'planned':>9s} {'measured':>9s} {'memory':>9s} {'disk':>11s}  node"
-        lines = [node_line(n, self.study.dry) for n in self.nodes.values()]
-        says = [*assumed(self.study, self.on), corrections(self.past, self.machine)]
-        estimates = [f"estimate: {s}" for s in says]
-        compared = [] if self.study.dry else comparison(measured(self.nodes.values()))
-        return "\n".join([head, *lines, *estimates, *compared, total_line(self.todo(), len(self.nodes), self.on)])
+        lines = [f"{'state':8s} {'planned':>9s} {'measured':>9s} {'memory':>9s} {'disk':>11s}  node"]
+        lines += [node_line(n, self.study.dry) for n in self.nodes.values()]
+        lines += [f"estimate: {s}" for s in assumed(self.study, self.on)]
+        lines.append(f"estimate: {corrections(self.past, self.machine)}")
+        if not self.study.dry:
+            lines += comparison(measured(self.nodes.values()))
+        lines.append(total_line(self.todo(), len(self.nodes), self.on))
+        return "\n".join(lines)

@@ -165,8 +165,12 @@ def waiting(
     "Which nodes wait for a failed one."
     out = {}
     for name, n in nodes.items():
-        needs = [k for needed in n.needs for k in out.get(needed, []) + [needed] * (needed in failed)]
-        out[name] = list(dict.fromkeys(needs))
+        causes = []
+        for needed in n.needs:
+            causes += out.get(needed, [])
+            if needed in failed:
+                causes.append(needed)
+        out[name] = list(dict.fromkeys(causes))
     return out
 
 # %% ../../nbs/6_batch/08_progress.ipynb #9650c24b
@@ -178,11 +182,17 @@ def lacks(
     "What a result lacks, and why."
     bad = [k for k in left if k in failed]
     waits = [k for k in left if k not in failed and causes[k]]
-    why = list(dict.fromkeys(cause for k in waits for cause in causes[k]))
-    says = [f"{listed(bad)} failed"] if bad else []
+    says = []
+    if bad:
+        says.append(f"{listed(bad)} failed")
     if waits:
-        says.append(f"{listed(waits)} not made, waiting for {listed(why)}")
-    return "; ".join(says) or f"{listed(left)} not made"
+        why = []
+        for k in waits:
+            why += causes[k]
+        says.append(f"{listed(waits)} not made, waiting for {listed(list(dict.fromkeys(why)))}")
+    if not says:
+        return f"{listed(left)} not made"
+    return "; ".join(says)
 
 # %% ../../nbs/6_batch/08_progress.ipynb #bcb8a53e
 def unmade(

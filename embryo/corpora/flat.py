@@ -138,11 +138,13 @@ def shuffle(
 
     def draw(L, rng):
         runs = -(-L // run)
-        first = sample(int(runs.sum()), rng)
-        x = shuffles(np.full(int(runs.sum()), run), rng).reshape(-1, run)
-        shown = np.full(len(first), run)
-        shown[np.cumsum(runs) - 1] = L - (runs - 1) * run
-        return (first[:, None] + x)[place < shown[:, None]]
+        n = int(runs.sum())
+        first = sample(n, rng)
+        order = shuffles(np.full(n, run), rng).reshape(-1, run)
+        size = np.full(n, run)
+        # the last run of a line is cut
+        size[np.cumsum(runs) - 1] = L - (runs - 1) * run
+        return (first[:, None] + order)[place < size[:, None]]
 
     header = dict(
         n_tokens=n_tokens,
@@ -175,13 +177,15 @@ def pair_weights(
     longest: int,  # Largest distance + 1
 ) -> list:  # [None, (D, T-1), (D, T-2) ...]: by distance, for each pair of positions that far apart
     "Likelihood of what two positions show, if they are partners."
+    own = po * a
     out = [None]
     for d in range(1, longest):
         far, near = slice(d, None), slice(None, -d)
         neither = b[:, far] * b[:, near]
-        first = po[:, near] * a[:, near] * b[:, far]
-        second = po[:, far] * a[:, far] * b[:, near]
-        both = (o[:, far] == o[:, near]) * po[:, far] * a[:, far] * a[:, near]
+        first = own[:, near] * b[:, far]
+        second = own[:, far] * b[:, near]
+        same_id = o[:, far] == o[:, near]
+        both = same_id * own[:, far] * a[:, near]
         out.append(neither + first + second + both)
     return out
 
@@ -209,11 +213,14 @@ def sum_tilings(
     shift = np.zeros((half + 1, D))
     Z[0] = 1
     for t in range(1, half + 1):
-        top = np.max([shift[t - s] for s in blocks if s <= t] or [shift[t]], 0)
-        Z[t] = sum(Z[t - s] * np.exp(shift[t - s] - top) * w[:, t - s] for s, w in blocks.items() if s <= t)
-        c = np.where(Z[t] > 0, Z[t], 1)
-        Z[t] = Z[t] / c
-        shift[t] = top + np.log(c)
+        last = [s for s in blocks if s <= t]
+        top = np.max([shift[t - s] for s in last] or [shift[t]], 0)
+        for s in last:
+            before = Z[t - s] * np.exp(shift[t - s] - top)
+            Z[t] += before * blocks[s][:, t - s]
+        scale = np.where(Z[t] > 0, Z[t], 1)
+        Z[t] = Z[t] / scale
+        shift[t] = top + np.log(scale)
     return Z, shift
 
 # %% ../../nbs/1_corpora/04_flat.ipynb #60df7e2b
@@ -231,13 +238,18 @@ def tiled_weight(
     scale = np.sqrt(po) * a + b + 1e-300
     pair = pair_weights(a / scale, b / scale, o, po, longest)
     sizes = [1] if longest == 2 else range(2, longest // 2 + 1)
-    # all matchings (1 x 3 x 5 ... of them), and all sizes, are equally likely
-    blocks = {s: block_weight(pair, s, T) / (math.prod(range(1, 2 * s, 2)) * len(sizes)) for s in sizes if 2 * s <= T}
+    blocks = {}
+    for s in sizes:
+        if 2 * s <= T:
+            # all matchings, and all sizes, are equally likely
+            n_matchings = math.prod(range(1, 2 * s, 2))
+            blocks[s] = block_weight(pair, s, T) / (n_matchings * len(sizes))
     Z, shift = sum_tilings(blocks, T // 2, D)
     rows = np.arange(D)
     with np.errstate(divide="ignore"):
         total = np.log(Z[lengths // 2, rows]) + shift[lengths // 2, rows]
-    return total + np.where(np.arange(T) < lengths[:, None], np.log(scale), 0).sum(1)
+    real = np.arange(T) < lengths[:, None]
+    return total + np.where(real, np.log(scale), 0).sum(1)
 
 # %% ../../nbs/1_corpora/04_flat.ipynb #c016b
 def flat_sample(
@@ -253,15 +265,17 @@ def flat_sample(
     pair = np.full((draws, L.max()), -1)
     real = np.arange(L.max()) < L[:, None]
     pair[real] = flat_pairs(L, longest, rng)
-    ids_of_pairs = id_sampler(p, vocab_size)(int(L.sum()) // 2, rng).astype(np.int64)
-    x = np.where(real, ids_of_pairs[pair] - N_SPECIALS, 0)
+    sample = id_sampler(p, vocab_size)
+    id_of_pair = sample(int(L.sum()) // 2, rng).astype(np.int64) - N_SPECIALS
+    x = np.where(real, id_of_pair[pair], 0)
     i = (rng.random(draws) * L).astype(int)
     rows = np.arange(draws)
     o = shown(x, AT_ALL, vocab_size, rng)
     o[rows, i] = shown(x[rows, i], SELECTED, vocab_size, rng)
     partner = pair == pair[rows, i][:, None]
     partner[rows, i] = False
-    return x, o, L, i, (partner & (o < 0)).any(1)
+    hidden = (partner & (o < 0)).any(1)
+    return x, o, L, i, hidden
 
 # %% ../../nbs/1_corpora/04_flat.ipynb #c016c
 def tiled_losses(

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SELECT', 'AS_MASK', 'AS_RANDOM', 'AS_SELF', 'AT_ALL', 'SELECTED', 'WINDOW', 'selected_loss', 'iid_floor',
-           'pair_floor', 'shown', 'posterior_loss', 'lengths_by_position', 'mean_and_error', 'by_class', 'weigh',
-           'posterior_losses', 'beside_mask', 'pooled_mean', 'chain_floor', 'floor_entry', 'check_window', 'law_floor',
-           'bigram_floor']
+           'draw_pairs', 'pair_nats', 'pair_floor', 'shown', 'posterior_loss', 'lengths_by_position', 'mean_and_error',
+           'by_class', 'weigh', 'posterior_losses', 'beside_mask', 'pooled_mean', 'chain_floor', 'floor_entry',
+           'check_window', 'law_floor', 'bigram_floor']
 
 # %% ../../nbs/1_corpora/02_floors.ipynb #c002
 import math
@@ -57,6 +57,60 @@ def iid_floor(
     t = p if truth is None else check_law(truth, vocab_size)
     return math.inf if ((p == 0) & (t > 0)).any() else float(selected_loss(p, t, vocab_size))
 
+# %% ../../nbs/1_corpora/02_floors.ipynb #01a60af7
+def draw_pairs(
+    probs,  # (V,) law; None = uniform
+    vocab_size: int,  # V
+    draws: int,  # D
+    equal: float,  # Share of partners that are equal; the others are independent draws
+    rng,  # Generator
+) -> tuple:  # ids (D,), then of the position and of its partner: (shown id (D,), does it show <mask>? (D,))
+    "Selected positions and their partners under the recipe; where one shows `<mask>`, its shown id means nothing."
+    sample = id_sampler(probs, vocab_size)
+    truth = sample(draws, rng).astype(np.int64) - N_SPECIALS
+
+    u = rng.random(draws)
+    noise = rng.integers(0, vocab_size, draws)
+    masked = u < AS_MASK
+    shows = np.where(u < AS_MASK + AS_RANDOM, noise, truth)
+
+    # the partner is selected as seldom as any position
+    u = rng.random(draws)
+    noise = rng.integers(0, vocab_size, draws)
+    partner_masked = u < SELECT * AS_MASK
+    partner = truth
+    if equal < 1:
+        is_equal = rng.random(draws) < equal
+        other = sample(draws, rng).astype(np.int64) - N_SPECIALS
+        partner = np.where(is_equal, truth, other)
+    partner_shows = np.where(u < SELECT * (AS_MASK + AS_RANDOM), noise, partner)
+    return truth, (shows, masked), (partner_shows, partner_masked)
+
+# %% ../../nbs/1_corpora/02_floors.ipynb #967bf091
+def pair_nats(
+    p,  # (V,) law
+    s,  # (D,) true ids
+    own,  # (x, masked) of the selected position, from `draw_pairs`
+    partner,  # (y, masked) of its partner
+    equal: float,  # Share of partners that are equal
+) -> np.ndarray:  # (D,)
+    "Loss of the truth, given what a position and its partner show."
+    V = len(p)
+    x, masked_i = own
+    y, masked_j = partner
+    # P(o_i|s) = a[x=s] + b
+    a = np.where(masked_i, 0, AS_SELF)
+    b = np.where(masked_i, AS_MASK, AS_RANDOM / V)
+    # P(o_j|s) = c[y=s] + d
+    as_it_is = np.where(masked_j, 0, 1 - SELECT * (1 - AS_SELF))
+    c = equal * as_it_is
+    d = np.where(masked_j, SELECT * AS_MASK, SELECT * AS_RANDOM / V) + (1 - equal) * as_it_is * p[y]
+    # the sum over all truths: neither shows it, the position does, the partner does, both do
+    total = b * d + p[x] * a * d + p[y] * b * c + (x == y) * p[x] * a * c
+    likelihood_own = a * (x == s) + b
+    likelihood_partner = c * (y == s) + d
+    return -np.log(p[s] * likelihood_own * likelihood_partner / total)
+
 # %% ../../nbs/1_corpora/02_floors.ipynb #c009
 def pair_floor(
     probs=None,  # (V,) law; None = uniform
@@ -67,32 +121,15 @@ def pair_floor(
 ) -> dict:  # {"pair"|"visible"|"masked": (nats, standard error)}
     "Loss at a selected position whose partner is known and in the window, by what the partner shows."
     p = check_law(probs, vocab_size)
-    V = vocab_size
-    rng = rng_for("pair_floor", seed)
-    sample = id_sampler(probs, vocab_size)
-    s = sample(draws, rng).astype(np.int64) - N_SPECIALS
-    noise = lambda: rng.integers(0, V, draws)
-    u = rng.random(draws)
-    masked_i = u < AS_MASK
-    x = np.where(u < AS_MASK + AS_RANDOM, noise(), s)
-    u = rng.random(draws)
-    masked_j = u < SELECT * AS_MASK
-    y = np.where(u < SELECT * (AS_MASK + AS_RANDOM), noise(), s)
-    if equal < 1:
-        own_y = np.where(rng.random(draws) < equal, s, sample(draws, rng).astype(np.int64) - N_SPECIALS)
-        y = np.where(u < SELECT * (AS_MASK + AS_RANDOM), y, own_y)
-    # P(o_i|s) = a[x=s] + b
-    a = np.where(masked_i, 0, AS_SELF)
-    b = np.where(masked_i, AS_MASK, AS_RANDOM / V)
-    seen_j = np.where(masked_j, 0, 1 - SELECT * (1 - AS_SELF))
-    c = equal * seen_j
-    d = np.where(masked_j, SELECT * AS_MASK, SELECT * AS_RANDOM / V) + (1 - equal) * seen_j * p[y]
-    z = b * d + p[x] * a * d + p[y] * b * c + (x == y) * p[x] * a * c  # sum over all truths
-    nats = -np.log(p[s] * (a * (x == s) + b) * (c * (y == s) + d) / z)
-    return {
-        k: (float(nats[m].mean()), float(nats[m].std() / math.sqrt(max(1, m.sum()))))
-        for k, m in (("pair", masked_j | True), ("visible", ~masked_j), ("masked", masked_j))
-    }
+    truth, own, partner = draw_pairs(probs, vocab_size, draws, equal, rng_for("pair_floor", seed))
+    nats = pair_nats(p, truth, own, partner, equal)
+    _, masked = partner
+    by_what_the_partner_shows = dict(pair=nats, visible=nats[~masked], masked=nats[masked])
+    out = {}
+    for kind, x in by_what_the_partner_shows.items():
+        stderr = x.std() / math.sqrt(max(1, len(x)))
+        out[kind] = float(x.mean()), float(stderr)
+    return out
 
 # %% ../../nbs/1_corpora/02_floors.ipynb #c012
 # P(shows itself), P(shows <mask>), P(shows a random id): any position

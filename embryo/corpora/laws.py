@@ -41,22 +41,27 @@ def alias_table(
 ):  # (threshold (2^b,) uint64 of 64-b bits, alias (2^b,) column, b)
     "Walker's alias table with a power of two of columns."
     b = max(1, (len(p) - 1).bit_length())
-    q = np.concatenate([p * 2.0**b, np.zeros((1 << b) - len(p))])
-    alias = np.arange(1 << b)
-    high = q >= min(1, q.max())
-    low = np.flatnonzero(~high)
-    high = np.flatnonzero(high)
+    columns = 1 << b
+    height = np.concatenate([p * 2.0**b, np.zeros(columns - len(p))])
+    is_heavy = height >= min(1, height.max())
+    light = np.flatnonzero(~is_heavy)
+    heavy = np.flatnonzero(is_heavy)
     # what the light columns need, what the heavy ones can give, one after the other
-    D = np.cumsum(1 - q[low])
-    E = np.cumsum(q[high] - 1)
-    alias[low] = high[
-        np.minimum(np.searchsorted(E, np.concatenate([[0], D[:-1]])[: len(D)], side="right"), len(high) - 1)
-    ]
+    need = np.cumsum(1 - height[light])
+    gift = np.cumsum(height[heavy] - 1)
+    # a light column takes from the first heavy one that those before it have not used up
+    used = np.concatenate([[0], need[:-1]])[: len(need)]
+    giver = np.searchsorted(gift, used, side="right")
+    alias = np.arange(columns)
+    alias[light] = heavy[np.minimum(giver, len(heavy) - 1)]
     # a heavy column that gave too much takes from the next
-    alias[high[:-1]] = high[1:]
-    D = np.append(D, E[-1])
-    q[high] = 1 - np.maximum(D[np.minimum(np.searchsorted(D, E, side="right"), len(D) - 1)] - E, 0)
-    return np.rint(np.clip(q, 0, 1) * 2.0 ** (64 - b)).astype(np.uint64), alias, b
+    alias[heavy[:-1]] = heavy[1:]
+    need = np.append(need, gift[-1])
+    last = np.searchsorted(need, gift, side="right")
+    given = need[np.minimum(last, len(need) - 1)]
+    height[heavy] = 1 - np.maximum(given - gift, 0)
+    threshold = np.rint(np.clip(height, 0, 1) * 2.0 ** (64 - b)).astype(np.uint64)
+    return threshold, alias, b
 
 # %% ../../nbs/1_corpora/01_laws.ipynb #c008
 # The smallest type that holds every id
@@ -223,14 +228,23 @@ def rotation_chain(
     circle = rng.permutation(len(law))
     edge = np.concatenate([[0], np.cumsum(law[circle])])
     edge /= edge[-1]
-    at = lambda x: circle[np.clip(np.searchsorted(edge, x, side="right") - 1, 0, len(law) - 1)]
+
+    def owner(point):
+        arc = np.searchsorted(edge, point, side="right") - 1
+        return circle[np.clip(arc, 0, len(law) - 1)]
+
     P = sparse.csr_matrix((len(law), len(law)))
     for angle in rng.random(successors):
         # where the arc before or the arc after changes
         cut = np.unique(np.concatenate([edge, (edge[:-1] - angle) % 1]))
-        mid = (cut[1:] + cut[:-1]) / 2
-        P = P + sparse.coo_matrix((np.diff(cut), (at(mid), at((mid + angle) % 1))), P.shape).tocsr()
-    return sparse.diags(1 / np.asarray(P.sum(1)).ravel()) @ P
+        mass = np.diff(cut)
+        middle = (cut[1:] + cut[:-1]) / 2
+        before = owner(middle)
+        after = owner((middle + angle) % 1)
+        rotation = sparse.coo_matrix((mass, (before, after)), P.shape)
+        P = P + rotation.tocsr()
+    total = np.asarray(P.sum(1)).ravel()
+    return sparse.diags(1 / total) @ P
 
 # %% ../../nbs/1_corpora/01_laws.ipynb #c022a
 def counted_chain(

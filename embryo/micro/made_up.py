@@ -119,7 +119,9 @@ def made_up_layer(
 ):
     "Scores of one layer: probe, control, their difference, as published, and for coreference F1."
     first, top, half, n, control = PROBED[task]
-    last = top - 0.0006 * (layer - 8 * layers / 12) ** 2 * 12 / layers - 0.06 * (layer == 0)
+    best_layer = 8 * layers / 12
+    lost = 0.0006 * (layer - best_layer) ** 2 * 12 / layers
+    last = top - lost - 0.06 * (layer == 0)
     later = half * (1 + layer / 6)
     found = grow(first, last, later)
     memorised = grow(control, control + 0.1, 0.1)
@@ -280,11 +282,14 @@ def made_up_stay(
     stays = read_chain(chain)
     first = sum(x.tokens for x in stays[:-1]) / 1e6
     leave = leaves + 0.3 * rng.standard_normal()
+    loss = dict(split="heldout", metric="loss", group=f"{len(stays)} english", stderr=0.01, n=5000)
     out = []
-    for i, t in enumerate(np.linspace(0, budget, 49)):
-        value = 5.9 + 2.1 * math.exp(-t / 0.25) - slope * max(0, t - leave) + noise * rng.standard_normal()
-        loss = dict(split="heldout", metric="loss", group=f"{len(stays)} english", value=value, stderr=0.01, n=5000)
-        out += [dict(loss, step=1000 + i), dict(step=1000 + i, metric="tokens", value=(first + t) * 1e6)]
+    for step, tokens in enumerate(np.linspace(0, budget, 49), 1000):
+        to_plateau = 5.9 + 2.1 * math.exp(-tokens / 0.25)
+        gained = slope * max(0, tokens - leave)
+        value = to_plateau - gained + noise * rng.standard_normal()
+        out.append(dict(loss, step=step, value=value))
+        out.append(dict(step=step, metric="tokens", value=(first + tokens) * 1e6))
     return out
 
 # %% ../../nbs/micro/06_made_up.ipynb #e033

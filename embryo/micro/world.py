@@ -296,7 +296,8 @@ def squad_files(root: Path, seed: int, share: float) -> dict:
     files = []
     for split, n in (("train", 2000), ("dev", 400)):
         made = squad(Dice(seed, "squad2", split), max(8, round(n * share)))
-        rows = sum(len(p["qas"]) for article in made["data"] for p in article["paragraphs"])
+        [article] = made["data"]
+        rows = sum(len(paragraph["qas"]) for paragraph in article["paragraphs"])
         files.append(store(root, f"squad2/{split}-v2.0-micro.json.gz", json.dumps(made), rows=rows))
     return entry("squad2", "question answering in the format of SQuAD2.0", files, ceiling=list(CEILINGS["SQuAD2"]))
 
@@ -348,11 +349,13 @@ def program_files(root: Path, seed: int, share: float) -> dict:
 # %% ../../nbs/micro/04_world.ipynb #c035
 def protein_files(root: Path, seed: int, share: float) -> dict:
     "Chains of amino acids, with the loss that no model can beat (`oracle`)."
-    made = amino_chains(Dice(seed, "protein"), max(200, round(400_000 * share)))
-    tsv = "id\tsource\tsequence\n" + "".join("\t".join(c) + "\n" for c in made)
+    n = max(200, round(400_000 * share))
+    made = amino_chains(Dice(seed, "protein"), n)
+    lines = ["\t".join(values) for values in [("id", "source", "sequence"), *made]]
     residues = sum(len(sequence) for _, _, sequence in made)
+    tsv = "\n".join(lines) + "\n"
     file = store(root, "protein/micro.tsv.xz", tsv, rows=len(made), residues=residues)
-    oracle = {k: round(v, 4) for k, v in amino_floor(200, seed).items()}
+    oracle = {name: round(nats, 4) for name, nats in amino_floor(200, seed).items()}
     return entry("protein", "L1 amino-acid: chains with motifs", [file], oracle=oracle)
 
 # %% ../../nbs/micro/04_world.ipynb #c036

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OF_THE_MACHINE', 'check_step', 'parts_again', 'check_same', 'stretches', 'is_known', 'next_saved', 'makers', 'unlike',
-           'check_like', 'cost_again', 'say_cost', 'scratch', 'check_met', 'walk', 'prove', 'check_place', 'has_step',
-           'keep_step', 'again', 'run_again']
+           'check_like', 'seconds_between', 'cost_again', 'say_cost', 'scratch', 'check_met', 'walk', 'prove',
+           'check_place', 'has_step', 'keep_step', 'again', 'run_again']
 
 # %% ../../nbs/3_pretraining/08_again.ipynb #24c38854
 import os
@@ -131,11 +131,14 @@ def makers(
     "What made the updates before a step."
     out = []
     for stretch in stretches(series, begin, step):
-        first, last = max(begin, stretch["from"]) + 1, min(step, stretch["until"])
-        out.append((stretch, "" if (first, last) == (begin + 1, step) else f" in updates {first} to {last}"))
+        first = max(begin, stretch["from"]) + 1
+        last = min(step, stretch["until"])
+        all_of_them = (first, last) == (begin + 1, step)
+        out.append((stretch, "" if all_of_them else f" in updates {first} to {last}"))
     if not is_known(series, begin, step):
-        saved_by = series.entries[next_saved(series, step)].get("processes", 1)
-        out.append((dict(series.info.get("provenance", {}), processes=saved_by), ""))
+        saved = series.entries[next_saved(series, step)]
+        saved_by = dict(series.info.get("provenance", {}), processes=saved.get("processes", 1))
+        out.append((saved_by, ""))
     return out
 
 # %% ../../nbs/3_pretraining/08_again.ipynb #12325737
@@ -151,7 +154,9 @@ def unlike(
     found = differences(series.info["run"], run)
     out = [found[name] for name in OF_THE_MACHINE if name in found]
     for had, where in makers(series, begin, step):
-        out += [f"{k} {had[k]} -> {now[k]}{where}" for k in ("processes", *DECIDE) if k in had and had[k] != now[k]]
+        for name in ("processes", *DECIDE):
+            if name in had and had[name] != now[name]:
+                out.append(f"{name} {had[name]} -> {now[name]}{where}")
     return sorted(set(out))
 
 # %% ../../nbs/3_pretraining/08_again.ipynb #ca559486
@@ -171,6 +176,19 @@ def check_like(
         raise EmbryoError(f"{what}, so a step would not be the same bit for bit; {use}, or ask for it --anyway")
     print(f"{what}; the step need not be the same bit for bit", file=sys.stderr)
 
+# %% ../../nbs/3_pretraining/08_again.ipynb #b171cc35
+def seconds_between(
+    series: Series,
+    begin: int,  # Step
+    end: int,  # Step
+) -> float:  # None without a clock
+    "How long the updates of a series took, by its clock at the checkpoints around."
+    clock = [series.entries[k].get("wall_s") for k in series.steps]
+    if None in clock:
+        return None
+    at_begin, at_end = np.interp([begin, end], series.steps, clock)
+    return float(at_end - at_begin)
+
 # %% ../../nbs/3_pretraining/08_again.ipynb #2fa36a06
 def cost_again(
     series: Series,
@@ -179,11 +197,9 @@ def cost_again(
     "What a step costs."
     state = next(usable_states(series.folder, step), 0)
     last = step if is_known(series, state, step) else next_saved(series, step)
-    clock = [series.entries[k].get("wall_s") for k in series.steps]
-    seconds = None
-    if None not in clock:
-        seconds = float(np.diff(np.interp([state, last], series.steps, clock))[0])
-    size = max(sum(f.stat().st_size for f in series.path(k).rglob("*") if f.is_file()) for k in series.steps[-1:])
+    seconds = seconds_between(series, state, last)
+    files = [f for f in series.path(series.steps[-1]).rglob("*") if f.is_file()]
+    size = sum(f.stat().st_size for f in files)
     return dict(state=state, last=last, updates=last - state, seconds=seconds, bytes=size)
 
 # %% ../../nbs/3_pretraining/08_again.ipynb #d475ef89
@@ -312,11 +328,14 @@ def keep_step(
 ):
     "Write a step, then its line."
     again = dict(state=run.first, differs=differs)
-    loss = dict(train=None, **run.heldout_losses(run.stages[run.stage_at(step)[0]]))
+    i, _ = run.stage_at(step)
+    loss = dict(train=None, **run.heldout_losses(run.stages[i]))
     entry = write_step(out, step, run.model, run.tokenizer, tokens=run.tokens(step), loss=loss, again=again)
     file = out / "series.json"
     kept = {k: v for k, v in series.info.items() if k in ("run", "floor", "floors", "form")}
-    others = [e for e in read_json(file)["steps"] if e["step"] != step] if file.is_file() else []
+    others = []
+    if file.is_file():
+        others = [e for e in read_json(file)["steps"] if e["step"] != step]
     steps = sorted([*others, entry], key=lambda e: e["step"])
     write_json(file, dict(kept, provenance=made_with(), steps=steps))
 

@@ -107,7 +107,8 @@ def examples(
     real = cols < n[:, None]
     out = np.ones((len(which), T + 2), np.int64)
     out[:, 0] = 0
-    out[:, 1:-1] = np.where(real, corpus.ids[np.minimum(start[:, None] + cols, len(corpus.ids) - 1)], 1)
+    at = np.minimum(start[:, None] + cols, len(corpus.ids) - 1)
+    out[:, 1:-1] = np.where(real, corpus.ids[at], 1)
     out[np.arange(len(which)), n + 1] = 2
     return out
 
@@ -188,12 +189,16 @@ def _border(corpus, at, low, high, marks, side=0):
     near = np.clip(np.rint(at), low, high).astype(np.int64)
     if marks is None:
         return near  # every id may end a segment
-    places = near[:, None] + np.arange(-REACH * (side < 1), REACH * (side > -1) + 1)
+    before = REACH if side < 1 else 0
+    behind = REACH if side > -1 else 0
+    places = near[:, None] + np.arange(-before, behind + 1)
     places = np.clip(places, low[:, None], high[:, None])
     ends = marks["ends"][corpus.ids[np.maximum(places - 1, 0)]]
-    best = np.where(ends, np.abs(places - at[:, None]), np.inf).argmin(1)
+    distance = np.where(ends, np.abs(places - at[:, None]), np.inf)
+    best = distance.argmin(1)
     rows = np.arange(len(near))
-    return np.where(ends[rows, best], places[rows, best], np.clip(near + side * REACH, low, high))
+    end_of_reach = np.clip(near + side * REACH, low, high)
+    return np.where(ends[rows, best], places[rows, best], end_of_reach)
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c024
 def _runs(corpus, which, w, u, marks):
@@ -223,12 +228,13 @@ def _truncated(k, w, rng):
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c026
 def _pair_ids(corpus, starts, sizes):
     "Lay two segments out as `<s> A </s> B </s>`: ids (B, T) and which of them belong to the second (B, T) bool."
-    a = sizes[0][:, None]
-    b = sizes[1][:, None]
+    a, b = sizes[:, :, None]
+    start_a, start_b = starts[:, :, None]
     cols = np.arange(3 + int(sizes.sum(0).max()))
     second = (cols >= a + 2) & (cols < a + b + 3)
-    at = np.where(second, starts[1][:, None] + cols - a - 2, starts[0][:, None] + cols - 1)
-    out = np.where(cols < a + b + 2, corpus.ids[np.clip(at, 0, len(corpus.ids) - 1)], 1).astype(np.int64)
+    at = np.where(second, start_b + cols - a - 2, start_a + cols - 1)
+    at = np.clip(at, 0, len(corpus.ids) - 1)
+    out = np.where(cols < a + b + 2, corpus.ids[at], 1).astype(np.int64)
     rows = np.arange(len(out))
     out[:, 0] = 0
     out[rows, sizes[0] + 1] = 2
@@ -349,12 +355,14 @@ def training_batch(
     chosen, u = _select(x, cfg, rng, rng.random(x.shape, np.float32), marks, rate)
     positions = np.flatnonzero(chosen)
     labels = x.flat[positions]
-    x[(u < rate * masked) & chosen] = SPECIALS.index("<mask>")
-    drawn = (u >= rate * masked) & (u < rate * (masked + random)) & chosen
-    x[drawn] = rng.integers(N_SPECIALS, corpus.vocab_size, int(drawn.sum()))
+    hidden = (u < rate * masked) & chosen
+    replaced = (u < rate * (masked + random)) & chosen & ~hidden
+    x[hidden] = SPECIALS.index("<mask>")
+    x[replaced] = rng.integers(N_SPECIALS, corpus.vocab_size, int(replaced.sum()))
     padded = not (x[:, -1] == 2).all()
     mask = (x != 1).astype(np.int64) if padded else None
-    tensors = (None if v is None else torch.from_numpy(v) for v in (x, mask, positions, labels, types, order))
+    arrays = (x, mask, positions, labels, types, order)
+    tensors = (None if v is None else torch.from_numpy(v) for v in arrays)
     return Batch(*tensors, reads=purpose == "train" and step < cfg.masked_first * cfg.steps)
 
 # %% ../../nbs/3_pretraining/02_batches.ipynb #c034
@@ -436,7 +444,6 @@ def form_score(
         asking = " or ".join(name for name, o in OBJECTIVES.items() if o.pairs)
         raise EmbryoError(f"form_score: objective {cfg.objective} asks nothing about pairs; expected {asking}")
     many = replace(cfg, length=heldout_length(cfg), batch=1024, accumulate=1, order="shuffled")
-
     seen, order = _forms(corpus, many, range(FORM_PAIRS // many.batch), "train", marks)
     unseen, truth = _forms(heldout, cfg, heldout_steps(heldout, cfg), "heldout", marks)
     return form_fit(seen, order, unseen, truth)

@@ -340,25 +340,30 @@ class MuonAndAdamW:
 
     def state_dict(self) -> dict:
         "As of one optimizer: Muon's parameters are numbered first."
-        first, then = self.muon.state_dict(), self.adamw.state_dict()
-        n = _count(self.muon)
-        moved = {i + n: v for i, v in then["state"].items()}
-        groups = [dict(g, params=[i + n for i in g["params"]]) for g in then["param_groups"]]
-        return dict(state={**first["state"], **moved}, param_groups=first["param_groups"] + groups)
+        first = self.muon.state_dict()
+        then = _renumbered(self.adamw.state_dict(), _count(self.muon))
+        state = {**first["state"], **then["state"]}
+        return dict(state=state, param_groups=first["param_groups"] + then["param_groups"])
 
     def load_state_dict(self, saved: dict):
         "What `state_dict` gave."
         n = _count(self.muon)
         first = {i: v for i, v in saved["state"].items() if i < n}
-        then = {i - n: v for i, v in saved["state"].items() if i >= n}
-        groups = [dict(g, params=[i - n for i in g["params"]]) for g in saved["param_groups"][1:]]
+        then = {i: v for i, v in saved["state"].items() if i >= n}
         self.muon.load_state_dict(dict(state=first, param_groups=saved["param_groups"][:1]))
-        self.adamw.load_state_dict(dict(state=then, param_groups=groups))
+        self.adamw.load_state_dict(_renumbered(dict(state=then, param_groups=saved["param_groups"][1:]), -n))
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #63a31b30
 def _count(optimizer):
     "How many parameters an optimizer has."
     return sum(len(g["params"]) for g in optimizer.param_groups)
+
+# %% ../../nbs/3_pretraining/01_settings.ipynb #24f762eb
+def _renumbered(saved: dict, by: int) -> dict:
+    "The state of an optimizer, with another number added to those of its parameters."
+    state = {i + by: v for i, v in saved["state"].items()}
+    groups = [dict(g, params=[i + by for i in g["params"]]) for g in saved["param_groups"]]
+    return dict(state=state, param_groups=groups)
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c026
 def parameters_by_kind(

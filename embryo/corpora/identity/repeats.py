@@ -127,11 +127,13 @@ def pairs_sample(
     "Lines of pairs with one selected position each."
     L = lengths_by_position(line, draws, rng, 2)
     real = np.arange(L.max()) < L[:, None]
-    ids = rng.permuted(distinct(draws, int(L.max()) // 2, n, rng), axis=1)
+    most = int(L.max()) // 2
+    id_of_pair = rng.permuted(distinct(draws, most, n, rng), axis=1)
     pair = np.full(real.shape, -1)
     pair[real] = shuffles(L, rng) >> 1
-    x = np.where(real, np.take_along_axis(ids, np.maximum(pair, 0), 1), -1)
-    return x, pair, L, (rng.random(draws) * L).astype(int)
+    ids = np.take_along_axis(id_of_pair, np.maximum(pair, 0), 1)
+    selected = (rng.random(draws) * L).astype(int)
+    return np.where(real, ids, -1), pair, L, selected
 
 # %% ../../../nbs/1_corpora/05_identity/01_repeats.ipynb #bb33e85f
 def log_chance(
@@ -141,15 +143,19 @@ def log_chance(
     n: int,  # Ids that are used
 ) -> np.ndarray:  # (D,) log probability
     "Chance that an id stands at the selected position."
-    times = (seen == token[:, None]).sum(1)
     ordered = np.sort(seen, 1)
     is_new = (np.diff(ordered, axis=1, prepend=-2) != 0) & (ordered >= 0)
     different = is_new.sum(1)
     once = 2 * different - (seen >= 0).sum(1)
-    twice_hidden = hidden - once
+    # hidden positions that hold ids of which nothing is seen, and how many such ids there are
+    places = hidden - once
+    unseen = n - different
     with np.errstate(divide="ignore", invalid="ignore"):
-        new = np.log(twice_hidden / (hidden * (n - different)))
-        chances = np.stack([np.where(token < n, new, -np.inf), -np.log(hidden), np.full(len(token), -np.inf)])
+        if_unseen = np.where(token < n, np.log(places / (hidden * unseen)), -np.inf)
+        if_once = -np.log(hidden)
+    if_twice = np.full(len(token), -np.inf)
+    times = (seen == token[:, None]).sum(1)
+    chances = np.stack([if_unseen, if_once, if_twice])
     return chances[np.minimum(times, 2), np.arange(len(token))]
 
 # %% ../../../nbs/1_corpora/05_identity/01_repeats.ipynb #babd8920

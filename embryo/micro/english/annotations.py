@@ -102,8 +102,13 @@ def roles(
     out = []
     for verb, lemma, args in preds:
         i = where[id(verb)][0]
-        found = {tuple(where[id(n)][:2]) + (r,) for r, n in args if id(n) in where} | {(i, i + 1, "V")}
-        out.append(dict(predicate=i, lemma=lemma, roleset=lemma + ".01", args=[list(a) for a in sorted(found)]))
+        found = {(i, i + 1, "V")}
+        for role, node in args:
+            if id(node) in where:
+                start, end, _ = where[id(node)]
+                found.add((start, end, role))
+        args_found = [list(arg) for arg in sorted(found)]
+        out.append(dict(predicate=i, lemma=lemma, roleset=lemma + ".01", args=args_found))
     return sorted(out, key=lambda p: p["predicate"])
 
 # %% ../../../nbs/micro/00_english/06_annotations.ipynb #c017
@@ -170,9 +175,14 @@ def draw_roles(ax, predicates: list):
         y = -1.7 - 0.8 * k
         color = f"C{1 + k % 8}"
         for start, end, label in p["args"]:
-            ax.plot([start - 0.35, end - 0.65], [y + 0.3] * 2, lw=2 if label == "V" else 1, color=color)
-            name = p["lemma"] if label == "V" else label.replace("ARGM-", "").replace("ARG", "A")
-            ax.text((start + end - 1) / 2, y - 0.05, name, ha="center", va="center", fontsize=6, color=color)
+            name = label.replace("ARGM-", "").replace("ARG", "A")
+            width = 1
+            if label == "V":
+                name = p["lemma"]
+                width = 2
+            ax.plot([start - 0.35, end - 0.65], [y + 0.3, y + 0.3], lw=width, color=color)
+            middle = (start + end - 1) / 2
+            ax.text(middle, y - 0.05, name, ha="center", va="center", fontsize=6, color=color)
 
 # %% ../../../nbs/micro/00_english/06_annotations.ipynb #c024
 def draw_tree(

@@ -369,13 +369,18 @@ def copular(
     d = doc.dice
     r = kind if kind is not None else d.roll()
     e = e or entity(doc, d.pick(COPULAR if r < 0.6 else COPULAR[:4]))
-    ev = Event(BE_VERB if r >= 0.55 or d.roll() < 0.75 else d.pick(SEEM), e, tense=doc.tense)
+    copula = BE_VERB if r >= 0.55 or d.roll() < 0.75 else d.pick(SEEM)
+    ev = Event(copula, e, tense=doc.tense)
     if kind is None and d.roll() < 0.2:
         ev.neg = d.chance(0.4)
         often = d.pick(adverb_urns["often"])
         ev.often = None if ev.neg else often
     subj, number = subject(doc, ev, e)
     args = [("ARG1", subj)]
-    vp, verb = verb_phrase(ev, number, ev.verb.forms, lambda: predicate(doc, e, r, number, args), args)
-    doc.preds.append((verb, ev.verb.lemma, args))
+
+    def said():
+        return predicate(doc, e, r, number, args)
+
+    vp, verb = verb_phrase(ev, number, copula.forms, said, args)
+    doc.preds.append((verb, copula.lemma, args))
     return Tree("S", [subj, vp])

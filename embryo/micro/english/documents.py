@@ -197,9 +197,11 @@ def new_person(
     d = doc.dice
     gender = d.pick("mf")
     taken = [p.name[0] for p in doc.people]
-    first = d.pick([n for n in name_urns[gender] if n not in taken])
-    noun = d.pick([n for n in doc.urns.noun["person"] if n.gender in (None, gender) and n.sg not in doc.nouns])
-    e = Entity(noun, gender, (first, d.pick(name_urns["last"])))
+    first = d.pick([name for name in name_urns[gender] if name not in taken])
+    people = [n for n in doc.urns.noun["person"] if n.gender in (None, gender)]
+    noun = d.pick([n for n in people if n.sg not in doc.nouns])
+    last = d.pick(name_urns["last"])
+    e = Entity(noun, gender, (first, last))
     doc.nouns[noun.sg] = e
     return e
 

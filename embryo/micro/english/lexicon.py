@@ -385,11 +385,15 @@ class Urns:
     def __init__(self, topic):
         liked = TOPICS[topic].split()
         weighted = [(v, verb_weight(v, liked)) for v in verbs]
-        self.noun = {cls: urn((n, noun_weight(n, topic)) for n in nouns if n.cls == cls) for cls in NOUN_CLASSES}
-        self.verb = {frame: urn((v, w) for v, w in weighted if v.frame == frame) for frame in FRAME_NAMES}
-        self.verb_for = {
-            cls: urn((v, w) for v, w in weighted if v.frame == "act" and cls in v.objects) for cls in NOUN_CLASSES
-        }
+        acting = [(v, weight) for v, weight in weighted if v.frame == "act"]
+        self.noun = {}
+        self.verb_for = {}
+        for cls in NOUN_CLASSES:
+            self.noun[cls] = urn((n, noun_weight(n, topic)) for n in nouns if n.cls == cls)
+            self.verb_for[cls] = urn((v, weight) for v, weight in acting if cls in v.objects)
+        self.verb = {}
+        for frame in FRAME_NAMES:
+            self.verb[frame] = urn((v, weight) for v, weight in weighted if v.frame == frame)
 
 # %% ../../../nbs/micro/00_english/00_lexicon.ipynb #c046
 topic_urns = {topic: Urns(topic) for topic in TOPICS}

@@ -218,10 +218,13 @@ def of_phrase(doc: Doc, e: Entity) -> Tree:
     r = d.roll()
     if r < 0.6 or e.noun.cls in ("person", "place"):
         fixed = dict(person="from", place="of").get(e.noun.cls)
-        return Tree("PP", [Tree("IN", fixed or d.pick(["from", "of"])), town(doc)])
-    who = [Tree("NN", d.pick(doc.urns.noun["person"]).sg)]
-    prep = Tree("IN", d.pick(["of", "for", "with"]))
-    return Tree("PP", [prep, Tree("NP", [Tree("DT", "the" if d.roll() < 0.5 else article(who)), *who])])
+        prep = fixed or d.pick(["from", "of"])
+        return Tree("PP", [Tree("IN", prep), town(doc)])
+    noun = Tree("NN", d.pick(doc.urns.noun["person"]).sg)
+    prep = d.pick(["of", "for", "with"])
+    det = "the" if d.roll() < 0.5 else article([noun])
+    who = Tree("NP", [Tree("DT", det), noun])
+    return Tree("PP", [Tree("IN", prep), who])
 
 # %% ../../../nbs/micro/00_english/02_nouns.ipynb #c035
 # the class of the noun before a noun of the class

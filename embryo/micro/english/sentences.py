@@ -215,8 +215,10 @@ def reason(doc: Doc, e: Entity, mood: str) -> Tree:
     prd = Tree("ADJP-PRD", praise(doc, mood))
     ev = Event(BE_VERB, e, tense=doc.tense)
     vp, verb = verb_phrase(ev, number_of(doc, e), BE_VERB.forms, lambda: [prd], [])
-    doc.preds.append((verb, "be", [("ARG1", who), ("ARG2", prd)]))
-    return Tree("SBAR-PRP", [Tree("IN", "because"), Tree("S", [who, vp])])
+    args = [("ARG1", who), ("ARG2", prd)]
+    doc.preds.append((verb, "be", args))
+    clause = Tree("S", [who, vp])
+    return Tree("SBAR-PRP", [Tree("IN", "because"), clause])
 
 # %% ../../../nbs/micro/00_english/05_sentences.ipynb #c035
 def opinion(doc: Doc) -> Tree:

@@ -85,15 +85,19 @@ def residues_of(
     lengths: np.ndarray,  # (n,) of the chains
 ) -> np.ndarray:  # (sum of lengths,) uint8 codes, chain after chain
     "Letters of chains; each chain begins with a new block."
+    n = int(lengths.sum())
     # for a chain of length L, L blocks: more than enough
-    block = BLOCKS[rng.integers(0, len(BLOCKS), int(lengths.sum()))]
+    block = BLOCKS[rng.integers(0, len(BLOCKS), n)]
     size = SIZES[block]
     end = np.cumsum(size)
-    state = np.repeat(ENTRIES[block] - (end - size), size) + np.arange(end[-1])
-    # where each chain's first block begins
-    first = np.concatenate([[0], end])[np.cumsum(lengths) - lengths]
-    at = np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-    return EMISSIONS[state[at], rng.integers(0, EMISSIONS.shape[1], len(at))]
+    begin = end - size
+    state = np.repeat(ENTRIES[block] - begin, size) + np.arange(end[-1])
+    # residues before each chain, and where its first block begins
+    before = np.cumsum(lengths) - lengths
+    first = np.concatenate([[0], end])[before]
+    at = np.repeat(first - before, lengths) + np.arange(n)
+    ticket = rng.integers(0, EMISSIONS.shape[1], n)
+    return EMISSIONS[state[at], ticket]
 
 # %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c009
 def amino_chains(
@@ -236,8 +240,10 @@ def chain_batch(
     codes[real] = residues_of(rng, lengths)
     shown, chosen = corrupted(codes, real, select, rng)
     law = answers(shown, *model, select)
-    right = np.take_along_axis(law, np.minimum(codes, K - 1)[..., None], 2)[..., 0]
-    return np.where(chosen, -np.log(right), 0).sum(1), chosen.sum(1), chain_nats(codes, *model), lengths
+    letter = np.minimum(codes, K - 1)
+    right = np.take_along_axis(law, letter[..., None], 2)[..., 0]
+    loss = np.where(chosen, -np.log(right), 0).sum(1)
+    return loss, chosen.sum(1), chain_nats(codes, *model), lengths
 
 # %% ../../../nbs/micro/02_l1s/04_chains.ipynb #c027
 def amino_floor(

@@ -268,16 +268,20 @@ def signature(params: list) -> str:
 def method_text(d: Dice, plan: Plan, classes: dict, method: tuple) -> str:
     "A whole method; those that get or set a field are short."
     type, name, params = method
-    head = f"{'public' if d.roll() < 0.8 else 'private'} {type} {name} {signature(params)}"
+    access = "public" if d.roll() < 0.8 else "private"
+    head = f"{access} {type} {name} {signature(params)}"
     if name[:4] == "get " and not params:
         return f"{head} {{ return {small(name[4:])} ; }}"
     if name[:3] == "is " and not params:
         return f"{head} {{ return {name} ; }}"
     if name[:4] == "set ":
-        return f"{head} {{ this . {params[0][1]} = {params[0][1]} ; }}"
+        _, field = params[0]
+        return f"{head} {{ this . {field} = {field} ; }}"
     hidden = [n for _, n in params]
-    s = Scope(d, plan, classes, [f for f in plan.fields if f[1] not in hidden] + params)
-    return f"{head} {block(s, last='' if type == 'void' else type, n=d.pick(FEW))}"
+    seen = [(t, n) for t, n in plan.fields if n not in hidden]
+    scope = Scope(d, plan, classes, seen + params)
+    returned = "" if type == "void" else type
+    return f"{head} {block(scope, last=returned, n=d.pick(FEW))}"
 
 # %% ../../../nbs/micro/02_l1s/03_programs.ipynb #c033
 class Source:
@@ -315,8 +319,9 @@ def put_head(out: Source, d: Dice, plan: Plan, classes: dict, home: str):
 def put_fields(out: Source, d: Dice, plan: Plan):
     "A constant, the fields, and a constructor that sets some of them."
     if d.roll() < 0.3:
-        name = f"{d.pick(parts).upper()} {d.pick(counts).upper()}"
-        out.put(f"private static final int {name} = {d.pick(NUMBERS)} ;")
+        part = d.pick(parts).upper()
+        count = d.pick(counts).upper()
+        out.put(f"private static final int {part} {count} = {d.pick(NUMBERS)} ;")
     for type, name in plan.fields:
         final = "final " if d.roll() < 0.2 else ""
         value = f" = new Array {type} ( )" if type[:4] == "List" else ""

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['ALIKE', 'CLOSE', 'GROUP', 'CONTRASTS', 'CLASS', 'FIRST', 'TOWNS', 'OPPOSITES', 'OBJECTS', 'ACTS', 'GIVES',
            'ATTRIBUTES', 'near', 'scales', 'contrasts', 'act_on', 'name_of', 'is_free', 'someone', 'thing', 'people_of',
-           'happening', 'bare', 'only', 'filled', 'slots', 'content', 'role_partner', 'exchanged', 'another',
-           'another_verb', 'another_time', 'altered', 'synonymous', 'reworded', 'same', 'phrase', 'time_words',
-           'wh_word', 'verb_words', 'subject_and_verb', 'question_words', 'people_behind', 'place_words', 'taken_along',
-           'express', 'text', 'told', 'asked']
+           'somewhere', 'sometime', 'happening', 'bare', 'only', 'filled', 'slots', 'content', 'role_partner',
+           'exchanged', 'another', 'another_verb', 'another_time', 'altered', 'synonymous', 'reworded', 'same',
+           'phrase', 'time_words', 'wh_word', 'verb_words', 'subject_and_verb', 'question_words', 'people_behind',
+           'place_words', 'taken_along', 'express', 'text', 'told', 'asked']
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c002
 from ..english.documents import Entity, detokenise
@@ -153,6 +153,18 @@ def people_of(dice: Dice, taken, names: float, me: float) -> tuple:  # (who acts
     narrator = Entity(by_sg["friend"], "I")
     return (narrator, other, r) if dice.chance(0.5) else (subj, narrator, r)
 
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #443535b3
+def somewhere(dice: Dice):  # A name or an entity
+    "A town, or a place like *the market*."
+    if dice.chance(0.6):
+        return dice.pick(TOWNS)
+    return Entity(dice.pick(CLASS["place"]), "n")
+
+# %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #d1a7bc6f
+def sometime(dice: Dice) -> str:
+    "A month or a day of the week."
+    return dice.pick(NAMES["month" if dice.chance(0.5) else "day"])
+
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c021
 def happening(
     dice: Dice,
@@ -163,14 +175,17 @@ def happening(
     "Draw an event for a task."
     subj, other, r = people_of(dice, taken, names, me)
     gives = 0.4 <= r < 0.65
-    obj = other if r < 0.4 else thing(dice, THINGS if gives else OBJECTS, (*taken, name_of(subj)))
+    obj = other
+    if r >= 0.4:
+        obj = thing(dice, THINGS if gives else OBJECTS, (*taken, name_of(subj)))
     verb = dice.pick(GIVES if gives else ACTS[obj.noun.cls])
     if not obj.name and obj.gender != "I":
         obj.adj = dice.pick(list(OPPOSITES[obj.noun.cls]))
-    place = dice.pick(TOWNS) if dice.chance(0.6) else Entity(dice.pick(CLASS["place"]), "n")
-    time = dice.pick(NAMES["month" if dice.chance(0.5) else "day"])
+    to = other if gives else None
+    place = somewhere(dice)
+    time = sometime(dice)
     tense = "past" if dice.chance(0.85) else "present"
-    return Event(verb, subj, obj=obj, to=other if gives else None, place=place, time=time, tense=tense)
+    return Event(verb, subj, obj=obj, to=to, place=place, time=time, tense=tense)
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c024
 def bare(e: Entity) -> Entity:
@@ -207,7 +222,9 @@ def content(ev: Event) -> list:
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c029
 def role_partner(ev: Event):  # "obj", "to" or None
     "The slot whose person could change places with the one who acts."
-    return "to" if ev.to else "obj" if ev.obj.noun.cls == "person" else None
+    if ev.to:
+        return "to"
+    return "obj" if ev.obj.noun.cls == "person" else None
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #ce466ccb
 def exchanged(ev: Event) -> Event:
@@ -243,7 +260,8 @@ def altered(
     taken=(),  # Further names that must not come up
 ) -> Event:
     "Another meaning: one slot is filled differently."
-    taken = {*taken, *(name_of(e) for e in (ev.subj, ev.obj, ev.to, ev.place) if e)}
+    here = (ev.subj, ev.obj, ev.to, ev.place)
+    taken = {*taken, *(name_of(e) for e in here if e)}
     if slot == "verb":
         return ev.but(verb=another_verb(ev, dice))
     if slot == "adj":
@@ -251,9 +269,10 @@ def altered(
         return ev.but(obj=Entity(ev.obj.noun, ev.obj.gender, adj=opposite))
     if slot == "time":
         return ev.but(time=another_time(ev.time, dice))
-    if type(getattr(ev, slot)) is str:
-        return ev.but(place=dice.pick([t for t in TOWNS if t != ev.place]))
-    return ev.but(**{slot: another(getattr(ev, slot), dice, taken)})
+    old = getattr(ev, slot)
+    if type(old) is str:
+        return ev.but(place=dice.pick([town for town in TOWNS if town != old]))
+    return ev.but(**{slot: another(old, dice, taken)})
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c036
 def synonymous(e):
@@ -321,14 +340,22 @@ def subject_and_verb(
     "Subject, auxiliaries, negation and verb in their order."
     front = "obj" if ev.passive else "subj"
     first = getattr(ev, front)
-    moved = ask is not None and ask != front and not embedded
-    number = "s" if ask == front else {"I": "I", "p": "p"}.get(first.gender, "s")
+    is_asked = ask == front
+    moved = ask is not None and not is_asked and not embedded
+    number = "s"
+    if not is_asked and first.gender in ("I", "p"):
+        number = first.gender
     # a moved auxiliary that is not there is *do*, as with *not*
-    *aux, verb = verb_words(ev, number, bool(ev.neg and not never or moved))
-    who = [] if ask == front else phrase(first, 0)
-    no = ["never" if never else "not"] if ev.neg else []
-    start = aux[:1] + who + no if moved else who + aux[:1] + no
-    return start + aux[1:] + [verb]
+    borrow = bool(ev.neg and not never or moved)
+    *aux, verb = verb_words(ev, number, borrow)
+    who = [] if is_asked else phrase(first, 0)
+    no = []
+    if ev.neg:
+        no = ["never" if never else "not"]
+    start = who + aux[:1]
+    if moved:
+        start = aux[:1] + who
+    return [*start, *no, *aux[1:], verb]
 
 # %% ../../../nbs/micro/03_tasks/00_meanings.ipynb #c048
 def question_words(ev: Event, ask: str, embedded: bool) -> list:

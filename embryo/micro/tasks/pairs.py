@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['BOTH', 'DETAILS', 'WEIGHTS', 'PEOPLE', 'STSB_COLUMNS', 'difference', 'signs', 'dressed', 'changed', 'unlike', 'say',
-           'opened', 'bystander', 'wrong_one', 'with_bystander', 'rte_pair', 'rte', 'mnli_difference', 'mnli_details',
-           'mnli_pair', 'mnli', 'quoted', 'mrpc_details', 'mrpc_pair', 'mrpc', 'agreement', 'alike', 'stsb_pair',
-           'stsb']
+           'opened', 'bystander', 'wrong_one', 'with_bystander', 'rte_hypothesis', 'rte_pair', 'rte', 'mnli_difference',
+           'mnli_details', 'mnli_pair', 'mnli', 'quoted', 'mrpc_details', 'mrpc_pair', 'mrpc', 'agreement', 'alike',
+           'stsb_pair', 'stsb']
 
 # %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c002
 from ...ground.errors import EmbryoError
@@ -130,6 +130,23 @@ def with_bystander(words: list, other: Event, dice: Dice) -> list:
     "A premise, and what somebody else does."
     return [*words, ",", "and", *told(other, dice)] if other else words
 
+# %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #08b3fec0
+def rte_hypothesis(
+    a: Event,  # The premise
+    other: Event,  # The bystander, or None
+    how,  # A difference, or None
+    slot: str,  # What is not left out
+    whole: bool,  # Leave nothing out
+    dice: Dice,
+) -> Event:
+    "The meaning of the hypothesis, but for its negation."
+    h = a
+    if not whole:
+        h = only(a, [s for s in ATTRIBUTES if s == slot or dice.chance(0.5)])
+    if how == "roles" and wrong_one(a, other, dice):
+        return h.but(subj=other.subj)
+    return changed(h, how, slot, dice, content(h))
+
 # %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c019
 def rte_pair(
     dice: Dice,
@@ -138,18 +155,20 @@ def rte_pair(
     "One example of RTE."
     a = happening(dice)
     a = only(a, dice.pick(DETAILS[:4] if a.to else DETAILS))
-    other = bystander(a, dice) if not a.to and dice.chance(0.25) else None
+    other = None
+    if not a.to and dice.chance(0.25):
+        other = bystander(a, dice)
     slot = dice.pick(content(a))
-    how = None if follows else difference(dice, bool(role_partner(a) or other))
+    how = None
+    if not follows:
+        how = difference(dice, bool(role_partner(a) or other))
     minus, no = signs(dice, how)
-    h = a if minus or no else only(a, [s for s in ATTRIBUTES if s == slot or dice.chance(0.5)])
-    if how == "roles" and wrong_one(a, other, dice):
-        h = h.but(subj=other.subj)
-    else:
-        h = changed(h, how, slot, dice, content(h))
-    premise = text(with_bystander(told(dressed(a, dice).but(neg=minus), dice), other, dice))
+    h = rte_hypothesis(a, other, how, slot, minus or no, dice)
+    said = told(dressed(a, dice).but(neg=minus), dice)
+    premise = text(with_bystander(said, other, dice))
     second = dressed(h, dice, 0.15).but(neg=no)
-    return premise, unlike(premise, second, say(dice), not follows and dice.chance(0.35))
+    also = not follows and dice.chance(0.35)
+    return premise, unlike(premise, second, say(dice), also)
 
 # %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c020
 def rte(
@@ -197,18 +216,22 @@ def mnli_pair(
     story: bool,  # First person and names
 ) -> tuple:  # (premise, hypothesis)
     "One example of MNLI."
-    a = happening(dice, names=0.8 if story else 0.2, me=0.5 if story else 0.0)
-    keep = dice.pick(slots(a, ATTRIBUTES))
-    rest = [s for s in slots(a, ATTRIBUTES) if s != keep]
+    names, me = (0.8, 0.5) if story else (0.2, 0.0)
+    a = happening(dice, names=names, me=me)
+    details = slots(a, ATTRIBUTES)
+    keep = dice.pick(details)
+    rest = [s for s in details if s != keep]
     more = dice.pick(rest)
     how, slot = mnli_difference(dice, label, a, keep)
     minus, no = signs(dice, how, {None: 0.17, "roles": 0.25, "other": 0.25})
     detail = len(rest) > 1 and not minus and dice.chance(0.5)
-    first = dressed(only(a, mnli_details(how, keep, more, rest, detail)), dice).but(neg=minus)
+    shown = mnli_details(how, keep, more, rest, detail)
+    first = dressed(only(a, shown), dice).but(neg=minus)
     second = changed(only(a, [keep]), how, slot, dice, content(only(a, ())))
     second = dressed(second, dice, 0.3).but(neg=no)
     premise = text(told(first, dice))
-    return premise, unlike(premise, second, say(dice), label != "entailment" and dice.chance(0.29))
+    also = label != "entailment" and dice.chance(0.29)
+    return premise, unlike(premise, second, say(dice), also)
 
 # %% ../../../nbs/micro/03_tasks/01_pairs.ipynb #c026
 def mnli(

@@ -70,10 +70,17 @@ def qqp_pair(
     kinds = ["subj", "subj", *slots(full, ("obj", "to", "place", "time"))]
     slot = dice.pick(["yes", *kinds])
     a = only(full, {*shown, slot})
-    b, second = (a, slot) if duplicate else other_question(dice, full, shown, slot, kinds)
+    b, second = a, slot
+    if not duplicate:
+        b, second = other_question(dice, full, shown, slot, kinds)
+
+    def ask(ev):
+        return question(ev, second, dice)
+
     x = question(dressed(a, dice), slot, dice)
-    y = unlike(x, dressed(b, dice, 0.15), lambda e: question(e, second, dice), not duplicate and dice.chance(0.44))
-    return x, y
+    b = dressed(b, dice, 0.15)
+    also = not duplicate and dice.chance(0.44)
+    return x, unlike(x, b, ask, also)
 
 # %% ../../../nbs/micro/03_tasks/02_questions.ipynb #c011
 def qqp(

@@ -91,8 +91,8 @@ def roles(
     forms = dict(QNLI=(who, told), QQP=(whether, whether)).get(task, (told, told))
     for i in range(0, n, 2):
         first, same, other, ev = both_ways(dice, *forms)
-        for k, second in ((i, same), (i + 1, other)):
-            out.append("\t".join(map(str, fields(task, k, first, second, ev))))
+        pair = fields(task, i, first, same, ev), fields(task, i + 1, first, other, ev)
+        out += ["\t".join(map(str, values)) for values in pair]
     return out
 
 

@@ -56,10 +56,13 @@ def can_be_swapped(words: list, tags: list, i: int) -> bool:
     "Is the sentence wrong for sure when word `i` changes places with the next?"
     if not i or i + 1 >= len(tags):
         return False
+    if tags[i] == "IN" and tags[i + 1] == "DT":
+        return True
+    if tags[i + 1] not in ("NN", "NNS"):
+        return False
     # after a verb, *drink the milk cold* would be English
-    subject = i + 2 < len(tags) and tags[i + 2][0] in "VM"
-    before_noun = tags[i] == "JJ" and subject or words[i] in ("the", "a")
-    return before_noun and tags[i + 1] in ("NN", "NNS") or tags[i] == "IN" and tags[i + 1] == "DT"
+    in_subject = i + 2 < len(tags) and tags[i + 2][0] in "VM"
+    return words[i] in ("the", "a") or tags[i] == "JJ" and in_subject
 
 # %% ../../../nbs/micro/03_tasks/03_single.ipynb #c007
 def wrong_after(word: str, tag: str, behind: str, behind_tag: str) -> str:
@@ -249,12 +252,15 @@ def squad_question(
     ev, said = told_[j]
     slot = dice.pick(slots(ev, ("subj", "obj", "to", "place", "time")))
     start = sum(len(s) + 1 for _, s in told_[:j])
-    less = only(ev, [s for s in ATTRIBUTES if s == slot or dice.chance(0.6)])
-    q, ask, at = unanswerable(events, less, slot, dice) if k % 2 else (less, slot, slot)
-    span = answer(ev, at, said, start)
-    found = dict(answers=[], plausible_answers=[span]) if k % 2 else dict(answers=[span])
-    words = question(dressed(q, dice, 0.15), ask, dice, 0)
-    return dict(question=words, id=f"mw{k:06d}", **found, is_impossible=bool(k % 2))
+    asked = only(ev, [s for s in ATTRIBUTES if s == slot or dice.chance(0.6)])
+    is_impossible = bool(k % 2)
+    if is_impossible:
+        asked, slot, seeming = unanswerable(events, asked, slot, dice)
+        found = dict(answers=[], plausible_answers=[answer(ev, seeming, said, start)])
+    else:
+        found = dict(answers=[answer(ev, slot, said, start)])
+    words = question(dressed(asked, dice, 0.15), slot, dice, 0)
+    return dict(question=words, id=f"mw{k:06d}", **found, is_impossible=is_impossible)
 
 # %% ../../../nbs/micro/03_tasks/03_single.ipynb #c027
 def squad(

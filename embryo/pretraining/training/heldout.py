@@ -52,16 +52,22 @@ class Tally:
         "Add a batch, as `objective_loss` scores it."
         sizes = {name: len(labels) for name, (_, labels) in hits.items()}
         for name, value in dict(parts, total=loss).items():
-            self._note("loss", name, value.item(), sizes[self.first if name == "total" else name])
+            answered = self.first if name == "total" else name
+            self._note("loss", name, value.item(), sizes[answered])
         for name, (logits, labels) in hits.items():
-            right, tied = hit_share(logits, labels)
-            self._note("accuracy", name, right, sizes[name])
-            self._note("tie_rate", name, tied, sizes[name])
-            if name != self.first and logits.shape[-1] == 2:
-                self._note("ones", name, labels.float().mean().item(), sizes[name])
-            else:
-                counted = torch.bincount(labels, minlength=logits.shape[-1])
-                self.counts[name] = self.counts.get(name, 0) + counted
+            self._add_answers(name, logits, labels)
+
+    def _add_answers(self, name, logits, labels):
+        n = len(labels)
+        n_answers = logits.shape[-1]
+        right, tied = hit_share(logits, labels)
+        self._note("accuracy", name, right, n)
+        self._note("tie_rate", name, tied, n)
+        if name != self.first and n_answers == 2:
+            self._note("ones", name, labels.float().mean().item(), n)
+        else:
+            counted = torch.bincount(labels, minlength=n_answers)
+            self.counts[name] = self.counts.get(name, 0) + counted
 
     def _note(self, metric, name, value, n):
         self.means.setdefault((metric, name), []).append((value, n))

@@ -217,11 +217,14 @@ def write_checkpoint(self: Run, step: int):
     loss = self.losses(step)
     signs = self.signs(self.ended(step))
     self.clock()
-    seconds = {f"{clock}_s": round(float(self.sums[clock]), 2) for clock in ("wall", "cpu")}
-    made_by = dict(processes=self.us.of) if self.us.of > 1 else {}
-    facts = dict(tokens=self.tokens(step), loss=loss, **seconds, **made_by, **signs)
-    entry = write_step(self.out, step, self.model, self.tokenizer, **facts)
-    self.info["steps"] = sorted([*self.info["steps"], entry], key=lambda e: e["step"])
+    facts = dict(tokens=self.tokens(step), loss=loss)
+    for clock in ("wall", "cpu"):
+        facts[f"{clock}_s"] = round(float(self.sums[clock]), 2)
+    if self.us.of > 1:
+        facts["processes"] = self.us.of
+    entry = write_step(self.out, step, self.model, self.tokenizer, **facts, **signs)
+    entries = [*self.info["steps"], entry]
+    self.info["steps"] = sorted(entries, key=lambda e: e["step"])
     self.write_index(step)
     if "heldout" in loss and self.log:
         self.log.add_scalar("loss/heldout", loss["heldout"], step)
@@ -264,12 +267,15 @@ def is_over(self: Run, step: int) -> bool:
 def say_where(self: Run, i: int):
     "Say whether the loss of a stage rests on its plateau, and until when, if that is another answer than before."
     floors = self.info.get("floors", [self.info.get("floor")])
-    plateau = (floors[i] or {}).get("plateau")
+    floor = floors[i] or {}
+    plateau = floor.get("plateau")
     if plateau is None:
         return
-    end = self.tokens(sum(s.cfg.steps for s in self.stages[: i + 1]))
-    said = where_it_stands([c for c in self.info["curve"] if c["stage"] == i], plateau, end)
-    if said and said != self.said and not self.bar.disable:
+    points = [point for point in self.info["curve"] if point["stage"] == i]
+    last = sum(stage.cfg.steps for stage in self.stages[: i + 1])
+    said = where_it_stands(points, plateau, end=self.tokens(last))
+    is_new = said and said != self.said
+    if is_new and not self.bar.disable:
         tokens = self.info["curve"][-1]["tokens"]
         self.bar.write(f"{self.out.name}: {tokens / 1e6:.1f}M tokens, {said}", file=sys.stderr)
     self.said = said or self.said

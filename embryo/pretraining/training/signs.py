@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PIECE', 'SIGN_SEQUENCES', 'TURNED', 'LEAVES', 'STUCK_MARGIN', 'attention_shares', 'mean_cosine', 'unigram', 'after',
-           'in_view', 'gradient_norms', 'SignData', 'sign_data', 'resemblance', 'early_signs', 'to_neighbours',
-           'where_it_stands']
+           'in_view', 'gradient_norms', 'SignData', 'sign_data', 'mean_cross_entropy', 'resemblance', 'early_signs',
+           'to_neighbours', 'where_it_stands']
 
 # %% ../../../nbs/3_pretraining/04_training/00_signs.ipynb #301878eb
 from contextlib import contextmanager
@@ -154,6 +154,14 @@ def sign_data(
     told = dict(unigram=torch.ones_like(shown), bigram=shown, copy=copied.sum(1) > 0)
     return SignData(batch, told, dict(unigram=frequencies, bigram=after(corpus, left, frequencies), copy=copied))
 
+# %% ../../../nbs/3_pretraining/04_training/00_signs.ipynb #849e7b4c
+def mean_cross_entropy(
+    p,  # (M, V) distributions
+    log_q,  # (M, V) logarithms of others
+) -> float:  # nats
+    "Cross-entropy of distributions against others; of a distribution against itself, its entropy."
+    return -(p * log_q).sum(-1).mean().item()
+
 # %% ../../../nbs/3_pretraining/04_training/00_signs.ipynb #da58ec30
 @torch.no_grad()
 def resemblance(
@@ -162,11 +170,13 @@ def resemblance(
 ) -> tuple:  # ({name: cross-entropy of the output against it, nats}, {name: its own entropy, nats})
     "How far the predictions are from frequencies, from what follows the token before, and from the tokens in view."
     log_q = logits.float().log_softmax(-1)
-    crossed, own = {}, {}
+    crossed = {}
+    own = {}
     for name, told in data.told.items():
         p = data.expected[name].to(log_q.device).expand_as(log_q)[told]
-        crossed[name] = -(p * log_q[told]).sum(-1).mean().item()
-        own[name] = -(p * p.clamp_min(1e-30).log()).sum(-1).mean().item()
+        log_p = p.clamp_min(1e-30).log()
+        crossed[name] = mean_cross_entropy(p, log_q[told])
+        own[name] = mean_cross_entropy(p, log_p)
     return crossed, own
 
 # %% ../../../nbs/3_pretraining/04_training/00_signs.ipynb #a1bd32be
@@ -225,13 +235,16 @@ def where_it_stands(
 ) -> str:  # "" where the loss is above or has left the plateau
     "What a run can say while its loss rests."
     now = curve[-1]
-    if "signs" not in now or not plateau - STUCK_MARGIN < now["heldout"] < plateau + 2 * STUCK_MARGIN:
+    if "signs" not in now:
+        return ""
+    rests = plateau - STUCK_MARGIN < now["heldout"] < plateau + 2 * STUCK_MARGIN
+    if not rests:
         return ""
     first = to_neighbours(curve[0]["signs"])
     turned = [p["tokens"] for p in curve if to_neighbours(p["signs"]) > TURNED * first]
     if not turned:
         return f"on the plateau ({plateau:.2f} nats), no head has turned to its neighbours yet"
-    times, low, high = LEAVES
-    expected = f"{times * turned[0] / 1e6:.1f}M tokens ({low * turned[0] / 1e6:.1f} to {high * turned[0] / 1e6:.1f})"
-    late = f"; the schedule ends at {end / 1e6:.1f}M" if high * turned[0] > end else ""
-    return f"on the plateau ({plateau:.2f} nats), expected to leave, if it does, by {expected}{late}"
+    expected, early, late = (times * turned[0] for times in LEAVES)
+    when = f"{expected / 1e6:.1f}M tokens ({early / 1e6:.1f} to {late / 1e6:.1f})"
+    too_late = f"; the schedule ends at {end / 1e6:.1f}M" if late > end else ""
+    return f"on the plateau ({plateau:.2f} nats), expected to leave, if it does, by {when}{too_late}"
