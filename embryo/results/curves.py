@@ -231,13 +231,18 @@ def reach_step(
     mode: str = "corrected",  # Which rows
 ) -> pd.DataFrame:  # group, step, low, high, last (accuracy at the end), earliest first
     "Step at which each curve first reaches `share`."
+    measured = data[(data["mode"] == mode) & (data["scale"] == "accuracy")]
     out = []
-    for g, d in data[(data["mode"] == mode) & (data["scale"] == "accuracy")].groupby("group"):
-        d = d.sort_values("step")
+    for group, curve in measured.groupby("group"):
+        curve = curve.sort_values("step")
+        value = curve["value"]
         # the longer side: the other may have been cut where accuracy ends
-        error = np.maximum(d["high"] - d["value"], d["value"] - d["low"]) / norm.ppf(0.975)
-        out.append((g, *reach(d["step"], d["value"], error, share, of), d["value"].iloc[-1]))
-    return pd.DataFrame(out, columns=["group", "step", "low", "high", "last"]).sort_values("step", ignore_index=True)
+        half = np.maximum(curve["high"] - value, value - curve["low"])
+        error = half / norm.ppf(0.975)
+        step, low, high = reach(curve["step"], value, error, share, of)
+        out.append((group, step, low, high, value.iloc[-1]))
+    reached = pd.DataFrame(out, columns=["group", "step", "low", "high", "last"])
+    return reached.sort_values("step", ignore_index=True)
 
 # %% ../../nbs/5_results/02_curves.ipynb #c013
 def beside_printed(

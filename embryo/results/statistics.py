@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CORRELATIONS', 'TRAINED', 'PAIRED', 'NOT_REACHED', 'quantiles', 'mean_interval', 'another_training', 'honest_errors',
-           'over_seeds', 'over_first', 'steps_in_common', 'looked_at', 'shared_steps', 'densest_seeds', 'chances',
-           'welch', 'contrast', 'rescale', 'held_against', 'rises', 'first_at', 'reach']
+           'over_seeds', 'beside_first', 'over_first', 'steps_in_common', 'looked_at', 'shared_steps', 'densest_seeds',
+           'chances', 'welch', 'one_side', 'contrast', 'rescale', 'held_against', 'rises', 'first_at', 'reach']
 
 # %% ../../nbs/5_results/00_statistics.ipynb #c002
 import numpy as np
@@ -32,14 +32,16 @@ def mean_interval(
     level: float = 0.95,  # Coverage
 ):  # (mean, standard deviation over seeds, half width of the interval)
     "Mean over seeds with the chance of seeds and of examples."
-    v = np.asarray(values, float)
-    z, t = quantiles(level, max(1, len(v) - 1))
-    examples = z**2 * np.mean(np.nan_to_num(np.asarray(stderrs, float)) ** 2)
-    if len(v) < 2:
-        return v.mean(), np.nan, np.sqrt(examples)
-    sd = v.std(ddof=1)
-    seeds = t**2 * sd**2 / len(v)
-    return v.mean(), sd, np.sqrt(seeds + examples)
+    scores = np.asarray(values, float)
+    errors = np.nan_to_num(np.asarray(stderrs, float))
+    seeds = len(scores)
+    z, t = quantiles(level, max(1, seeds - 1))
+    by_examples = z**2 * np.mean(errors**2)
+    if seeds < 2:
+        return scores.mean(), np.nan, np.sqrt(by_examples)
+    sd = scores.std(ddof=1)
+    by_seeds = t**2 * sd**2 / seeds
+    return scores.mean(), sd, np.sqrt(by_seeds + by_examples)
 
 # %% ../../nbs/5_results/00_statistics.ipynb #3fe69a3e
 def another_training(
@@ -62,13 +64,17 @@ def honest_errors(
     df: pd.DataFrame,  # Rows
 ) -> pd.Series:  # Their standard errors
     "Standard errors as measured, but none is 0 for a share of 0 or 1, or for a correlation of a constant."
-    e, n, v = (df[c].astype(float) for c in ("stderr", "n", "value"))
-    none = (e < 1e-9) & (n > 1)
-    constant = none & (v.abs() < 1e-9) & df["metric"].isin(CORRELATIONS)
-    share = none & v.isin([0, 1]) & ~df["metric"].isin(CORRELATIONS)
-    unrelated = (n - 1).where(n > 1) ** -0.5
-    small = (df["metric"] == "matthews") & (v.abs() <= 2 * unrelated) & (e < unrelated)
-    return e.mask(constant | small, unrelated).mask(share, share_error(v, n))
+    error = df["stderr"].astype(float)
+    value = df["value"].astype(float)
+    n = df["n"].astype(float)
+    correlation = df["metric"].isin(CORRELATIONS)
+    unrelated = (n - 1).where(n > 1) ** -0.5  # error of a correlation of nothing
+    no_error = (error < 1e-9) & (n > 1)
+    constant = no_error & correlation & (value.abs() < 1e-9)
+    all_or_none = no_error & ~correlation & value.isin([0, 1])
+    near_nothing = (df["metric"] == "matthews") & (value.abs() <= 2 * unrelated) & (error < unrelated)
+    honest = error.mask(constant | near_nothing, unrelated)
+    return honest.mask(all_or_none, share_error(value, n))
 
 # %% ../../nbs/5_results/00_statistics.ipynb #c008a
 def over_seeds(
@@ -80,10 +86,26 @@ def over_seeds(
     by = list(by)
     df = df.assign(stderr=honest_errors(df))
     out = []
-    for key, g in df.groupby(by, dropna=False, sort=True):
-        mean, sd, half = mean_interval(g["value"], g["stderr"], level)
-        out.append((*key, mean, sd, mean - half, mean + half, len(g), g["n"].min()))
+    for key, cell in df.groupby(by, dropna=False, sort=True):
+        mean, sd, half = mean_interval(cell["value"], cell["stderr"], level)
+        seeds = len(cell)
+        examples = cell["n"].min()
+        out.append((*key, mean, sd, mean - half, mean + half, seeds, examples))
     return pd.DataFrame(out, columns=[*by, "value", "sd", "low", "high", "seeds", "n"])
+
+# %% ../../nbs/5_results/00_statistics.ipynb #b375c02b
+def beside_first(
+    df: pd.DataFrame,  # Rows of one or more curves
+    by: list,  # What makes a cell
+) -> pd.DataFrame:  # Those whose step 0 is there, with gain and error (of the gain)
+    "What each row has more than step 0 of the same seed."
+    df = df.assign(error=honest_errors(df))
+    curve = [column for column in by if column != "step"] + ["seed"]
+    first = df.loc[df["step"] == 0, [*curve, "value", "error"]]
+    both = df.merge(first, on=curve, suffixes=("", "_first"))
+    both["gain"] = both["value"] - both["value_first"]
+    both["error"] = np.hypot(both["error"].fillna(0), both["error_first"].fillna(0))
+    return both
 
 # %% ../../nbs/5_results/00_statistics.ipynb #518bf940
 def over_first(
@@ -92,16 +114,11 @@ def over_first(
 ) -> pd.DataFrame:  # `by` columns, gain, gain_low, gain_high (95%), paired (seeds); only cells whose step 0 is there
     "What each step has more than step 0, within seeds, with an interval for seeds and examples."
     by = list(by)
-    df = df.assign(error=honest_errors(df))
-    curve = [c for c in by if c != "step"] + ["seed"]
-    first = df.loc[df["step"] == 0, [*curve, "value", "error"]]
-    both = df.merge(first, on=curve, suffixes=("", "_first"))
-    both["gain"] = both["value"] - both["value_first"]
-    both["error"] = np.hypot(both["error"].fillna(0), both["error_first"].fillna(0))
     out = []
-    for key, g in both.groupby(by, dropna=False):
-        mean, _, half = mean_interval(g["gain"], g["error"])
-        out.append((*key, mean, mean - half, mean + half, len(g)))
+    for key, cell in beside_first(df, by).groupby(by, dropna=False):
+        mean, _, half = mean_interval(cell["gain"], cell["error"])
+        paired = len(cell)
+        out.append((*key, mean, mean - half, mean + half, paired))
     return pd.DataFrame(out, columns=[*by, "gain", "gain_low", "gain_high", "paired"])
 
 # %% ../../nbs/5_results/00_statistics.ipynb #38d58c6b
@@ -175,6 +192,19 @@ def welch(
     parts = sum(v**2 / (n - 1) for v, n in zip(variances, seeds) if n > 1)
     return total, total**2 / max(1e-300, parts)
 
+# %% ../../nbs/5_results/00_statistics.ipynb #a1abec7d
+def one_side(
+    df: pd.DataFrame,  # Rows of one measurement
+    column: str,  # What is compared
+    value,  # One of its values
+) -> pd.DataFrame:  # Its rows
+    "One side of a contrast; without rows, an error that says what there is."
+    cell = df[df[column] == value]
+    if cell.empty:
+        known = ", ".join(map(str, df[column].unique()))
+        raise EmbryoError(f"contrast: no rows with {column}={value!r}; there are {known}")
+    return cell
+
 # %% ../../nbs/5_results/00_statistics.ipynb #c013
 def contrast(
     df: pd.DataFrame,  # Rows of one measurement (one task and metric), several seeds
@@ -185,16 +215,15 @@ def contrast(
 ) -> pd.DataFrame:  # One line: a, b, difference of means, low, high, seeds (the smaller number)
     "Difference a - b with an interval for seeds (Welch) and examples."
     df = df.assign(stderr=honest_errors(df))
-    for k in (a, b):
-        if not (df[column] == k).any():
-            known = ", ".join(map(str, df[column].unique()))
-            raise EmbryoError(f"contrast: no rows with {column}={k!r}; there are {known}")
-    means, by_seeds, seeds, by_examples = zip(*(chances(df[df[column] == k]) for k in (a, b)))
+    cells = [one_side(df, column, value) for value in (a, b)]
+    means, by_seeds, seeds, by_examples = zip(*map(chances, cells))
     variance, freedom = welch(by_seeds, seeds)
     z, t = quantiles(level, freedom)
-    half = np.sqrt((t**2 * variance if variance > 0 else 0.0) + z**2 * sum(by_examples))
-    d = means[0] - means[1]
-    return pd.DataFrame([dict(a=a, b=b, difference=d, low=d - half, high=d + half, seeds=min(seeds))])
+    from_seeds = t**2 * variance if variance > 0 else 0.0
+    half = np.sqrt(from_seeds + z**2 * sum(by_examples))
+    difference = means[0] - means[1]
+    line = dict(a=a, b=b, difference=difference, low=difference - half, high=difference + half, seeds=min(seeds))
+    return pd.DataFrame([line])
 
 # %% ../../nbs/5_results/00_statistics.ipynb #c016
 def rescale(

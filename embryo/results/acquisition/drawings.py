@@ -40,9 +40,10 @@ def said_left_out(
     "How many words have an age, over all runs, and why the others have none."
     counts = left_out(found).sum()
     reasons = dict(flat="never learned", earlier="learned before the first checkpoint", later="not yet learned")
-    rest = [f"{counts[s]} {reasons[s]}" for s in STATES[1:] if counts[s]]
-    runs = found[["family", "l1", "seed"]].drop_duplicates()
-    told = f"{counts['learned']} curves of {found['word'].nunique()} words in {len(runs)} run(s) have an age"
+    rest = [f"{counts[state]} {reasons[state]}" for state in STATES[1:] if counts[state]]
+    words = found["word"].nunique()
+    runs = len(found[["family", "l1", "seed"]].drop_duplicates())
+    told = f"{counts['learned']} curves of {words} words in {runs} run(s) have an age"
     return f"{told}; left out: {', '.join(rest) or 'none'}."
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #ad920089

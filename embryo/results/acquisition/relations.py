@@ -67,10 +67,14 @@ def class_share(
     "Share of the variance of ranks between classes beyond what chance gives them (Kelley's epsilon squared)."
     codes = np.asarray(codes).astype(int)  # the bootstrap makes floats of them
     ranks = rankdata(y)
+    mean = ranks.mean()
     sizes = np.bincount(codes)
-    means = np.bincount(codes, ranks)[sizes > 0] / sizes[sizes > 0]
-    found = (sizes[sizes > 0] * (means - ranks.mean()) ** 2).sum() / ((ranks - ranks.mean()) ** 2).sum()
-    chance = ((sizes > 0).sum() - 1) / (len(ranks) - 1)
+    there = sizes > 0
+    sums = np.bincount(codes, ranks)
+    means = sums[there] / sizes[there]
+    between = (sizes[there] * (means - mean) ** 2).sum()
+    found = between / ((ranks - mean) ** 2).sum()
+    chance = (there.sum() - 1) / (len(ranks) - 1)
     return (found - chance) / (1 - chance)
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #b64ecdc5
@@ -96,15 +100,18 @@ def class_interval(
 ) -> dict:  # value, low, high (95%), n; NaN where there are fewer than `FEWEST_WORDS`, or one class
     "The share of classes with its interval, none of it below 0."
     n = len(codes)
-    many = len(np.unique(codes))
-    if n < FEWEST_WORDS or many < 2:
+    classes = len(np.unique(codes))
+    if n < FEWEST_WORDS or classes < 2:
         return dict(value=np.nan, low=np.nan, high=np.nan, n=n)
     share = class_share(y, codes)
-    c = (many - 1) / (n - 1)
-    found = share * (1 - c) + c  # with what chance gives
-    f = found / max(1e-12, 1 - found) * (n - many) / (many - 1)
-    low, high = (x / (x + n) for x in (noncentral(f, many - 1, n - many, p) for p in (0.975, 0.025)))
-    return dict(value=max(0.0, share), low=low, high=high, n=n)  # chance can give more than there is
+    between, within = classes - 1, n - classes
+    chance = between / (n - 1)
+    explained = share * (1 - chance) + chance  # with what chance gives
+    f = explained / max(1e-12, 1 - explained) * within / between
+    weakest = noncentral(f, between, within, 0.975)
+    strongest = noncentral(f, between, within, 0.025)
+    value = max(0.0, share)  # chance can give more than there is
+    return dict(value=value, low=weakest / (weakest + n), high=strongest / (strongest + n), n=n)
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #bb8bf5ac
 def coefficients(

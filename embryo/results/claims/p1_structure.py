@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['TOGETHER', 'SEMANTIC', 'SYNTACTIC', 'LEFT', 'TENTH', 'PEAK', 'ABOUT', 'FLAT_TOP', 'LAYERED', 'value_at',
-           'probe_curves', 'between', 'way_left', 'together', 'level_off', 'peak_and_decay', 'roles_decay', 'in_window',
-           'near_output', 'upper_layers', 'diagonal']
+           'probe_curves', 'between', 'way_left', 'together', 'level_off', 'changes_of', 'said_changes',
+           'peak_and_decay', 'roles_decay', 'in_window', 'near_output', 'thirds', 'layer_windows', 'probes_of',
+           'upper_layers', 'diagonal_rows', 'diagonal']
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #dd0b676e
 import numpy as np
@@ -26,12 +27,14 @@ def value_at(
     "The value of a curve at a share of pretraining."
     steps = curve.columns.to_numpy(float)
     at = share * steps[-1]
-    if not ((steps > 0) & (steps <= at)).any():
+    early = (steps > 0) & (steps <= at)
+    if not early.any():
         return None
-    k = min(int(np.searchsorted(steps, at, side="right")), len(steps) - 1)
-    way = (at - steps[k - 1]) / (steps[k] - steps[k - 1])
-    v = curve.to_numpy(float)
-    return (1 - way) * v[:, k - 1] + way * v[:, k]
+    after = min(int(np.searchsorted(steps, at, side="right")), len(steps) - 1)
+    before = after - 1
+    way = (at - steps[before]) / (steps[after] - steps[before])
+    values = curve.to_numpy(float)
+    return (1 - way) * values[:, before] + way * values[:, after]
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #d88e6160
 def probe_curves(
@@ -128,29 +131,44 @@ def level_off(rows, mode, rng):
     asked = {t: f"the last {PROBES[t]} score" for t in ("pos", "const")}
     return [way_left(n, curves[t], seeds) if t in there else Part(f"way left to {n}") for t, n in asked.items()]
 
+# %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #dfdd3980
+def changes_of(
+    pairs: dict,  # {name: (from, to)}, each (1 + draws,)
+) -> np.ndarray:  # (1 + draws, K)
+    "How much each of several pairs goes up."
+    return np.stack([to - start for start, to in pairs.values()], 1)
+
+# %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #7422180a
+def said_changes(
+    pairs: dict,  # {name: (from, to)}, each (1 + draws,)
+) -> list:  # (K,) "from 0.850, to 0.880"
+    "What each change is a difference of."
+    return [said_levels(**{"from": start, "to": to}) for start, to in pairs.values()]
+
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #c1a1b505
 def peak_and_decay(
     curve: pd.DataFrame,  # (1 + draws, K), columns are steps
     seeds: int,
 ) -> list:  # Of two parts
     "Whether a curve is highest at about 15% of pretraining, and whether it falls to the end."
-    names = ("SRL from 15% to a later step", "SRL falls to the last step")
     then = value_at(curve, PEAK)
     if then is None:
-        return [Part(n, reason=f"{FEW} (none in the first 15%)") for n in names]
-    v = curve.to_numpy(float)
-    done = curve.columns.to_numpy(float) / curve.columns[-1]
-    late = done > ABOUT * PEAK
-    before = (done >= PEAK / ABOUT) & (done < 1)
-    steps = [f"step {k:,.0f}" for k in curve.columns]
-    gains = {f"SRL from 15% to {s}": (then, x) for s, x, use in zip(steps, v.T, late) if use}
-    falls = {f"SRL falls from {s} to the last": (x, v[:, -1]) for s, x, use in zip(steps, v.T, before) if use}
-    falls |= {"SRL falls from 15% to the last": (then, v[:, -1])}
+        names = ("SRL from 15% to a later step", "SRL falls to the last step")
+        return [Part(name, reason=f"{FEW} (none in the first 15%)") for name in names]
+    values = curve.to_numpy(float)
+    last = values[:, -1]
+    shares = curve.columns.to_numpy(float) / curve.columns[-1]
+    gains, falls = {}, {}
+    for step, share, value in zip(curve.columns, shares, values.T):
+        if share > ABOUT * PEAK:
+            gains[f"SRL from 15% to step {step:,.0f}"] = (then, value)
+        if PEAK / ABOUT <= share < 1:
+            falls[f"SRL falls from step {step:,.0f} to the last"] = (value, last)
+    falls["SRL falls from 15% to the last"] = (then, last)
     about = dict(seeds=seeds, unit="of all targets", span=(-1, 1))
-    change = lambda pairs: np.stack([b - a for a, b in pairs.values()], 1)
-    levels = lambda pairs: [said_levels(**{"from": a, "to": b}) for a, b in pairs.values()]
-    higher = largest(list(gains), change(gains), below=FLAT_TOP, levels=levels(gains), **about)
-    return [higher, largest(list(falls), -change(falls), above=0, levels=levels(falls), **about)]
+    higher = largest(list(gains), changes_of(gains), below=FLAT_TOP, levels=said_changes(gains), **about)
+    decay = largest(list(falls), -changes_of(falls), above=0, levels=said_changes(falls), **about)
+    return [higher, decay]
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #201b2053
 @claim(
@@ -192,6 +210,35 @@ def near_output(
     "Whether a layer is in the upper third of a model, or reaches into it."
     return 3 * layer > 2 * depth
 
+# %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #e07adf0b
+def thirds(
+    curves: pd.DataFrame,  # (1 + draws, C), columns (task, layer, step)
+) -> tuple:  # (layers near the output, the others), each ascending
+    "Layers of the upper third and those below; the embeddings are neither."
+    layers = sorted({layer for layer in curves.columns.get_level_values("layer") if layer > 0})
+    upper = [layer for layer in layers if near_output(layer, max(layers))]
+    lower = [layer for layer in layers if layer not in upper]
+    return upper, lower
+
+# %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #91035e75
+def layer_windows(
+    curves: pd.DataFrame,  # (1 + draws, C), columns (task, layer, step)
+) -> tuple:  # (steps of the first tenth, those from there to a half, the last one), each ascending, perhaps none
+    "The steps over which layers are held against each other; the untrained model is in none."
+    steps = np.array(sorted(set(curves.columns.get_level_values("step"))))
+    done = steps / max(1, steps[-1])
+    early = steps[(done > 0) & (done <= TENTH)]
+    middle = steps[(done > TENTH) & (done <= 0.5)]
+    return early, middle, steps[-1:]
+
+# %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #b0165eba
+def probes_of(
+    curves: pd.DataFrame,  # (1 + draws, C), columns (task, layer, step)
+) -> list:  # "SRL" ...
+    "Which of the probes that rise by layers were asked, in their order."
+    tasks = set(curves.columns.get_level_values("task"))
+    return [PROBES[task] for task in LAYERED if task in tasks]
+
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #cbd74e5e
 @claim(
     10,
@@ -204,30 +251,44 @@ def near_output(
 )
 def upper_layers(rows, mode, rng):
     "Claim 10."
-    names = ["upper layers lower at first", "upper layers higher later", "upper layers fall to the end"]
+    names = ("upper layers lower at first", "upper layers higher later", "upper layers fall to the end")
     curves, seeds = probe_curves(rows, mode, rng, ["task", "layer", "step"], k=0)
-    if curves is None or not set(LAYERED) & set(curves.columns.get_level_values("task")):
-        return [Part(n, reason=NOT_ASKED) for n in names]
-    layers = sorted({x for x in curves.columns.get_level_values("layer") if x > 0})
-    steps = np.array(sorted(set(curves.columns.get_level_values("step"))))
-    done = steps / max(1, steps[-1])
-    early = steps[(done > 0) & (done <= TENTH)]
-    middle = steps[(done > TENTH) & (done <= 0.5)]
-    upper = [x for x in layers if near_output(x, max(layers))]
-    lower = [x for x in layers if x not in upper]
-    if not len(early) or not len(middle) or not lower:
-        return [Part(n, reason=FEW if lower else "too few layers") for n in names]
-    mean = lambda which, when: in_window(curves, which, when)
-    whens = [f"to step {early[-1]:,.0f}", f"steps {middle[0]:,.0f} to {middle[-1]:,.0f}", f"to step {steps[-1]:,.0f}"]
-    names = [f"{name} ({when})" for name, when in zip(names, whens)]
-    found = (
-        dict(lower=mean(lower, early), upper=mean(upper, early)),
-        dict(upper=mean(upper, middle), lower=mean(lower, middle)),
-        dict(later=mean(upper, middle), last=mean(upper, steps[-1:])),
-    )
-    probed = [PROBES[t] for t in LAYERED if t in set(curves.columns.get_level_values("task"))]
+    probed = [] if curves is None else probes_of(curves)
+    if not probed:
+        return [Part(name, reason=NOT_ASKED) for name in names]
+    upper, lower = thirds(curves)
+    early, middle, last = layer_windows(curves)
+    if not lower:
+        return [Part(name, reason="too few layers") for name in names]
+    if not len(early) or not len(middle):
+        return [Part(name, reason=FEW) for name in names]
+    upper_early = in_window(curves, upper, early)
+    lower_early = in_window(curves, lower, early)
+    upper_middle = in_window(curves, upper, middle)
+    lower_middle = in_window(curves, lower, middle)
+    upper_last = in_window(curves, upper, last)
+    found = {
+        f"{names[0]} (to step {early[-1]:,.0f})": dict(lower=lower_early, upper=upper_early),
+        f"{names[1]} (steps {middle[0]:,.0f} to {middle[-1]:,.0f})": dict(upper=upper_middle, lower=lower_middle),
+        f"{names[2]} (to step {last[0]:,.0f})": dict(later=upper_middle, last=upper_last),
+    }
     about = dict(seeds=seeds, unit=f"of all targets, mean of {', '.join(probed)}", above=0, span=(-1, 1))
-    return [part(n, np.subtract(*of.values()), levels=said_levels(**of), **about) for n, of in zip(names, found)]
+    parts = []
+    for name, compared in found.items():
+        more, less = compared.values()
+        parts.append(part(name, more - less, levels=said_levels(**compared), **about))
+    return parts
+
+# %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #d0d4ea88
+def diagonal_rows(
+    rows: pd.DataFrame,  # All rows
+    mode: str,  # corrected or published
+) -> pd.DataFrame:  # Perhaps none
+    "ALBERT's attention near the diagonal, by layer and step."
+    attention = chosen(rows, evaluator="attention", family="albert", l1="english", mode=mode)
+    if attention.empty:
+        return attention
+    return one_split(chosen(with_near(attention), metric="near", group="all"))
 
 # %% ../../../nbs/5_results/13_claims/03_p1_structure.ipynb #579918fc
 @claim(
@@ -240,14 +301,16 @@ def upper_layers(rows, mode, rng):
 )
 def diagonal(rows, mode, rng):
     "Claim 11."
-    a = chosen(rows, evaluator="attention", family="albert", l1="english", mode=mode)
-    near = one_split(chosen(with_near(a), metric="near", group="all")) if len(a) else a
+    near = diagonal_rows(rows, mode)
     if near.empty:
         return [Part("the diagonal of layers")]
-    layers, _ = paper_places(int(near["layer"].max()), 1)
     curves, seeds = replicated(dict(albert=near), ["layer", "step"], rng)
     found = times(curves["albert"], "rise")
-    named = lambda d: {f"layer {k}": x for k, x in d.items()}
-    when = Times(named(found), named(found.why), found.span)
-    order = [f"layer {k}" for k in sorted(layers, reverse=True)]
-    return [later(b, a, when, seeds) for a, b in zip(order, order[1:])] or [Part("the diagonal of a second layer")]
+    when = {f"layer {layer}": time for layer, time in found.items()}
+    why = {f"layer {layer}": reason for layer, reason in found.why.items()}
+    named = Times(when, why, found.span)
+    layers, _ = paper_places(int(near["layer"].max()), 1)
+    order = [f"layer {layer}" for layer in sorted(layers, reverse=True)]
+    if len(order) < 2:
+        return [Part("the diagonal of a second layer")]
+    return [later(after, before, named, seeds) for before, after in zip(order, order[1:])]

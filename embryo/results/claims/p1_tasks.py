@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['QUARTER', 'NEAR', 'SHARE', 'BELOW', 'FALL', 'MOST', 'quarter_tasks', 'why_untold', 'mean_scores', 'at_quarter',
-           'quarter_enough', 'still_gains', 'keep_gaining', 'way_made', 'said_why', 'albert_first', 'falls', 'renewed']
+           'quarter_enough', 'still_gains', 'keep_gaining', 'way_made', 'said_why', 'ahead_of', 'way_ahead',
+           'albert_first', 'falls', 'renewed']
 
 # %% ../../../nbs/5_results/13_claims/04_p1_tasks.ipynb #64a58efe
 import itertools
@@ -160,6 +161,29 @@ def said_why(
         return NOT_ASKED
     return "; ".join(f"{f} {r}" for f, r in why.items() if r) or "no task in common"
 
+# %% ../../../nbs/5_results/13_claims/04_p1_tasks.ipynb #cbe12765
+def ahead_of(
+    family: str,  # bert or electra
+) -> str:
+    "What one family is compared in."
+    return f"ALBERT's way ahead of {FAMILY[family]}'s"
+
+
+def way_ahead(
+    family: str,  # bert or electra
+    means: dict,  # {family: from `mean_scores`}, albert among them
+    rng,
+) -> Part:
+    "How much more of its way ALBERT has made after a quarter of pretraining than another family."
+    what = ahead_of(family)
+    curves, seeds = replicated({k: means[k] for k in ("albert", family)}, ["step"], rng)
+    made = {FAMILY[k]: way_made(curve) for k, curve in curves.items()}
+    why = {k: reason for k, reason in made.items() if isinstance(reason, str)}
+    if why:
+        return Part(what, reason=said_why(why))
+    albert, other = made.values()
+    return part(what, albert - other, seeds, "of the way", above=0, span=(-1, 1), levels=said_levels(**made))
+
 # %% ../../../nbs/5_results/13_claims/04_p1_tasks.ipynb #a26dbf15
 @claim(
     14,
@@ -173,25 +197,14 @@ def said_why(
 )
 def albert_first(rows, mode, rng):
     "Claim 14."
-    names = {f: f"ALBERT's way ahead of {FAMILY[f]}'s" for f in ("bert", "electra")}
-    families = ("albert", *names)
-    tasks = set.intersection(*(quarter_tasks(rows, f, mode) for f in families))
-    means = {f: mean_scores(rows, f, mode, tasks) for f in families} if tasks else {}
-    if not means or any(m.empty for m in means.values()):
-        why = {FAMILY[f]: why_untold(rows, f, mode) for f in families}
-        return [Part(n, reason=said_why(why)) for n in names.values()]
-    out = []
-    for f, n in names.items():
-        curves, seeds = replicated({k: means[k] for k in ("albert", f)}, ["step"], rng)
-        made = {k: way_made(c) for k, c in curves.items()}
-        why = {FAMILY[k]: m for k, m in made.items() if isinstance(m, str)}
-        if why:
-            out.append(Part(n, reason=said_why(why)))
-        else:
-            levels = said_levels(**{FAMILY[k]: m for k, m in made.items()})
-            gap = made["albert"] - made[f]
-            out.append(part(n, gap, seeds, "of the way", above=0, span=(-1, 1), levels=levels))
-    return out
+    others = ("bert", "electra")
+    families = ("albert", *others)
+    tasks = set.intersection(*(quarter_tasks(rows, family, mode) for family in families))
+    means = {family: mean_scores(rows, family, mode, tasks) for family in families} if tasks else {}
+    if not means or any(mean.empty for mean in means.values()):
+        why = {FAMILY[family]: why_untold(rows, family, mode) for family in families}
+        return [Part(ahead_of(family), reason=said_why(why)) for family in others]
+    return [way_ahead(family, means, rng) for family in others]
 
 # %% ../../../nbs/5_results/13_claims/04_p1_tasks.ipynb #9add453a
 FALL = 0.02  # of precision at 1

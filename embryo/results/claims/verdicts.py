@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LEVEL', 'SEEN', 'TAIL', 'FREEDOMS', 'ROUND', 'CLAIMS', 'VERDICTS', 'ONE_SEED', 'Chance', 'Part', 'share', 'freedom',
-           'doubt', 'reach', 'seen_inside', 'seen_outside', 'powered', 'mirrored', 'said_levels', 'part', 'largest',
-           'Claim', 'claim', 'Result', 'said_gone', 'inside', 'deciding', 'p_values', 'judged', 'holm', 'at_level',
-           'corrected']
+           'doubt', 'reach', 'seen_inside', 'seen_outside', 'powered', 'mirrored', 'said_levels', 'range_p', 'part',
+           'robust_errors', 'largest', 'Claim', 'claim', 'Result', 'said_gone', 'inside', 'deciding', 'p_values',
+           'judged', 'holm', 'at_level', 'corrected']
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #bce73afa
 import functools
@@ -77,10 +77,11 @@ def freedom(
     low, first, middle, third, high = np.quantile(own, TAIL)
     if third <= first:
         return np.inf
-    tails = student_t.ppf(0.99, FREEDOMS) / student_t.ppf(0.75, FREEDOMS)  # shorter with each degree
     shorter = min(high - middle, middle - low)  # one long tail is another kind of chance, and not a t
-    found = float(np.interp(2 * shorter / (third - first), tails[::-1], FREEDOMS[::-1]))
-    return found if found < FREEDOMS[-1] else np.inf
+    tail = 2 * shorter / (third - first)
+    tails = student_t.ppf(0.99, FREEDOMS) / student_t.ppf(0.75, FREEDOMS)  # shorter with each degree
+    degrees = float(np.interp(tail, tails[::-1], FREEDOMS[::-1]))
+    return degrees if degrees < FREEDOMS[-1] else np.inf
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #8cc8ba90
 @functools.cache
@@ -168,10 +169,24 @@ def said_levels(
     said = (lambda x: f"at step {2**x:,.0f}") if steps else (lambda x: f"{x:.3f}")
     return ", ".join(f"{name} {said(float(np.asarray(x)[0]))}" for name, x in of.items())
 
-# %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #e3fb9ecc
+# %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #5175f6d4
 ROUND = 1e-12  # what lies on an edge counts against either verdict
 
 
+def range_p(
+    lower: np.ndarray,  # (draws,) replicates of the effect, as they bound it from below
+    upper: np.ndarray,  # (draws,) ... and from above
+    above: float,  # Lower edge of the range, perhaps -inf
+    below: float,  # Upper edge, perhaps inf
+) -> tuple:  # (for, against), one-sided
+    "p-values of *the effect is not in the range* and of *it is*."
+    too_low = share(lower <= above + ROUND) if above > -np.inf else 0.0
+    too_high = share(upper >= below - ROUND) if below < np.inf else 0.0
+    over_lower_edge = share(upper >= above - ROUND)
+    under_upper_edge = share(lower <= below + ROUND)
+    return max(too_low, too_high), min(over_lower_edge, under_upper_edge)
+
+# %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #e3fb9ecc
 def part(
     what: str,  # "noun - verb"
     x: np.ndarray,  # (1 + draws,) the effect as measured, and its replicates
@@ -187,14 +202,20 @@ def part(
     effect = float(x[0])
     off = np.sort(x[1:] - effect)
     chance = mirrored(off, effect, span) if pulled else Chance(off, off, off)
-    low, high = effect + np.quantile(chance.low, 0.025), effect + np.quantile(chance.high, 0.975)
-    too_low = share(effect + chance.low <= above + ROUND) if above > -np.inf else 0.0
-    too_high = share(effect + chance.high >= below - ROUND) if below < np.inf else 0.0
-    p_for = max(too_low, too_high)
-    p_against = min(share(effect + chance.high >= above - ROUND), share(effect + chance.low <= below + ROUND))
-    about = dict(above=above, below=below, p_for=p_for, p_against=p_against, seeds=seeds, reason="")
-    about |= dict(least=span[0], most=span[1], chance=chance, levels=levels)
-    return powered(Part(what, unit, effect, float(low), float(high), **about))
+    low = effect + np.quantile(chance.low, 0.025)
+    high = effect + np.quantile(chance.high, 0.975)
+    p_for, p_against = range_p(effect + chance.low, effect + chance.high, above, below)
+    asked = dict(above=above, below=below, least=span[0], most=span[1])
+    found = dict(p_for=p_for, p_against=p_against, seeds=seeds, reason="", levels=levels, chance=chance)
+    return powered(Part(what, unit, effect, float(low), float(high), **asked, **found))
+
+# %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #c1dcafc8
+def robust_errors(
+    again: np.ndarray,  # (draws, K) replicates
+) -> np.ndarray:  # (K,)
+    "Standard errors from the middle 95%: Student's t with 2 degrees of freedom has no variance."
+    low, high = np.quantile(again, [0.025, 0.975], axis=0)
+    return np.maximum((high - low) / 3.92, 1e-9)
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #ee6bbb28
 def largest(
@@ -208,24 +229,26 @@ def largest(
     levels: list = (),  # (K,) what each is a difference of, from `said_levels`; empty: not said
 ) -> Part:
     "The largest of many effects, as a part of a claim."
-    edge = above if np.isfinite(above) else below
+    upward = bool(np.isfinite(above))
+    edge = above if upward else below
     effects, again = x[0], x[1:]
-    low, high = np.quantile(again, [0.025, 0.975], axis=0)
-    error = np.maximum((high - low) / 3.92, 1e-9)  # robust: Student's t with 2 degrees of freedom has no variance
-    far = ((again - effects) / error).max(1)
-    k = int(np.argmax((effects - edge) / error))
+    error = robust_errors(again)
+    off = again - effects
+    far = (off / error).max(1)  # how far the largest deviation of all reaches, in errors
+    beyond = (effects - edge) / error
+    k = int(np.argmax(beyond))
     half = np.quantile(far, 0.975) * error[k]
     low, high = np.clip([effects[k] - half, effects[k] + half], *span).tolist()
-    none_above = share(far >= (effects[k] - edge) / error[k])
-    some_above = max(share(again[:, i] >= edge) for i in range(len(effects)))
-    p = (none_above, some_above) if np.isfinite(above) else (some_above, none_above)
+    none_above = share(far >= beyond[k])
+    some_above = max(share(replicates >= edge) for replicates in again.T)
+    p_for, p_against = (none_above, some_above) if upward else (some_above, none_above)
     # all of them lie below the edge if the one that is known least does
-    widest = int(np.argmax(np.quantile(again - effects, 0.975, axis=0)))
-    own, high_off = np.sort(again[:, k] - effects[k]), np.sort(again[:, widest] - effects[widest])
-    about = dict(above=above, below=below, p_for=p[0], p_against=p[1], seeds=seeds, reason="")
-    about |= dict(least=span[0], most=span[1], chance=Chance(own, np.sort(-far * error[k]), high_off))
-    about |= dict(levels=levels[k]) if len(levels) else {}
-    return powered(Part(names[k], unit, float(effects[k]), low, high, **about))
+    widest = int(np.argmax(np.quantile(off, 0.975, axis=0)))
+    chance = Chance(own=np.sort(off[:, k]), low=np.sort(-far * error[k]), high=np.sort(off[:, widest]))
+    said = levels[k] if len(levels) else ""
+    asked = dict(above=above, below=below, least=span[0], most=span[1])
+    found = dict(p_for=p_for, p_against=p_against, seeds=seeds, reason="", levels=said, chance=chance)
+    return powered(Part(names[k], unit, float(effects[k]), low, high, **asked, **found))
 
 # %% ../../../nbs/5_results/13_claims/01_verdicts.ipynb #599a7fff
 @dataclass(frozen=True)
