@@ -193,7 +193,8 @@ def pair_lines(
     named = found.assign(name=curve_names(found)).set_index("seed")
     by_curve = dict(list(named.groupby("name")))
     curves = aligned(found)
-    clear = curves[curves["place"].notna()].assign(name=curve_names(curves))
+    curves["name"] = curve_names(curves)
+    clear = curves[curves["place"].notna()]
     out = []
     for a, b in itertools.combinations(clear.itertuples(), 2):
         if (a.family, a.l1) != (b.family, b.l1):

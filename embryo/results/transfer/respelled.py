@@ -29,7 +29,8 @@ def both_spellings(
     names = set(scores["l1"])
     respelled = {parted(l1)[0] for l1 in names if l1.endswith(RESPELLED)}
     in_both = respelled & names
-    scores = scores[[parted(l1)[0] in in_both for l1 in scores["l1"]]]
+    bodies = scores["l1"].map(lambda l1: parted(l1)[0])
+    scores = scores[bodies.isin(in_both)]
     tasks = set(scores[scores["l1"].str.endswith(RESPELLED)]["task"])
     return scores[scores["task"].isin(tasks)].reset_index(drop=True)
 
