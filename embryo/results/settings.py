@@ -76,18 +76,23 @@ def said_masking(
 ) -> str:  # "15%", "30% to 15%"
     "Which share of the tokens is selected."
     rates = cfg.mask_rate if isinstance(cfg.mask_rate, (list, tuple)) else [cfg.mask_rate]
-    return " to ".join(f"{rate:.3g}%" for rate in (100 * r for r in rates))
+    return " to ".join(f"{100 * rate:.3g}%" for rate in rates)
 
 # %% ../../nbs/5_results/04_settings.ipynb #77fc5874
 def said_help(
     cfg: PretrainConfig,
 ) -> str:  # "none", "neighbours, in 20% of the updates"
     "How attention is helped in the first updates."
-    kinds = [cfg.attention_bias] if cfg.attention_bias != "none" else []
-    kinds += [f"scores times {cfg.attention_scale:g}"] if cfg.attention_scale != 1 else []
-    return f"{', '.join(kinds)}, in {100 * cfg.start:g}% of the updates" if kinds else "none"
+    kinds = []
+    if cfg.attention_bias != "none":
+        kinds.append(cfg.attention_bias)
+    if cfg.attention_scale != 1:
+        kinds.append(f"scores times {cfg.attention_scale:g}")
+    if not kinds:
+        return "none"
+    return f"{', '.join(kinds)}, in {100 * cfg.start:g}% of the updates"
 
-# %% ../../nbs/5_results/04_settings.ipynb #e8498e18
+# %% ../../nbs/5_results/04_settings.ipynb #29e49a61
 SETTINGS = {  # of the table -> section, name
     "layers": ("model", "num_hidden_layers"),
     "hidden size": ("model", "hidden_size"),
@@ -104,21 +109,43 @@ TRAINED = ("batch", "length", "lr", "steps", "warmup", *HELP)
 TOKENS = "tokens seen (M)"
 
 
+def _own_training(
+    profile: dict,  # From `read_profile`
+    family: str,  # Which models
+    l1: str,  # Trained on what
+) -> dict:  # Fields `TRAINED` of PretrainConfig
+    "How a series is trained: as the profile says, or as is usual."
+    own = refined(profile, "pretrain", "default", family, l1, f"{family}-{l1}")
+    usual = PretrainConfig()
+    return {field: own.get(field, getattr(usual, field)) for field in TRAINED}
+
+# %% ../../nbs/5_results/04_settings.ipynb #377d4ecd
+def _own_shape(
+    profile: dict,  # From `read_profile`
+    family: str,  # Which models
+    length: int,  # Tokens of a sequence
+) -> dict:  # Fields of the family's configuration, and positions
+    "What shape the models have: as the profile says, or as is usual."
+    usual = RobertaConfig()
+    shape = {field: getattr(usual, field) for field in ("num_hidden_layers", "hidden_size", "num_attention_heads")}
+    shape["positions"] = longest(PretrainConfig(length=length))
+    return shape | refined(profile, "model", "default", family)
+
+# %% ../../nbs/5_results/04_settings.ipynb #e8498e18
 def series_settings(
     profile: dict,  # From `read_profile`
     family: str,  # Which models
     l1: str,  # Trained on what; "": on what has no settings of its own
 ) -> dict:  # {setting: value}, in the order of `SETTINGS`, and the tokens
     "The settings of one series as a profile has them."
-    own = refined(profile, "pretrain", "default", family, l1, f"{family}-{l1}")
-    train = {k: own.get(k, getattr(PretrainConfig(), k)) for k in TRAINED}
-    model = {k: getattr(RobertaConfig(), k) for k in ("num_hidden_layers", "hidden_size", "num_attention_heads")}
-    model["positions"] = longest(PretrainConfig(length=train["length"]))
-    of = dict(model=model | refined(profile, "model", "default", family), pretrain=train)
-    found = {k: of[section][name] for k, (section, name) in SETTINGS.items()}
-    cfg = PretrainConfig(**train)
-    found |= {"masked": said_masking(cfg), "help for attention": said_help(cfg)}
-    return found | {TOKENS: tokens_at(cfg, cfg.steps) / 1e6}
+    training = _own_training(profile, family, l1)
+    by_section = dict(model=_own_shape(profile, family, training["length"]), pretrain=training)
+    found = {name: by_section[section][field] for name, (section, field) in SETTINGS.items()}
+    cfg = PretrainConfig(**training)
+    found["masked"] = said_masking(cfg)
+    found["help for attention"] = said_help(cfg)
+    found[TOKENS] = tokens_at(cfg, cfg.steps) / 1e6
+    return found
 
 # %% ../../nbs/5_results/04_settings.ipynb #e017
 def own_l1s(
@@ -138,17 +165,19 @@ def table2(
     "Hyper-parameters of pretraining beside those of P2's table 2."
     seen = P2_TABLE2["updates"] * P2_TABLE2["batch (sequences)"] * P2_TABLE2["length (tokens)"] / 1e6
     paper = P2_TABLE2 | {TOKENS: seen}
-    base = series_settings(profile, family, "")
+    usual = series_settings(profile, family, "")
     special = {l1: series_settings(profile, family, l1) for l1 in own_l1s(profile, family)}
     lines = []
     view = []
-    for k, printed in paper.items():
-        other = {l1: v[k] for l1, v in special.items() if v[k] != base[k]}
-        lines.append((k, "", printed, base[k]))
-        # the paper has no second stage in English
-        lines += [(k, l1, np.nan if l1 == f"{STAGE}-stage" else printed, v) for l1, v in other.items()]
-        said = ", ".join(f"{l1}: {plain_number(v)}" for l1, v in other.items())
-        view.append((k, plain_number(printed), plain_number(base[k]), said))
+    for setting, printed in paper.items():
+        ours = usual[setting]
+        other = {l1: own[setting] for l1, own in special.items() if own[setting] != ours}
+        lines.append((setting, "", printed, ours))
+        for l1, value in other.items():
+            # the paper has no second stage in English
+            lines.append((setting, l1, np.nan if l1 == f"{STAGE}-stage" else printed, value))
+        exceptions = ", ".join(f"{l1}: {plain_number(value)}" for l1, value in other.items())
+        view.append((setting, plain_number(printed), plain_number(ours), exceptions))
     d = pd.DataFrame(lines, columns=["setting", "l1", "paper", "ours"])
     return d, pd.DataFrame(view, columns=["setting", "printed", "here", "except"])
 
@@ -184,11 +213,18 @@ def task_settings(
     n: int,  # Training examples, of SQuAD2.0 windows of those questions that were used; 0 = unknown
 ) -> dict:  # {setting of the table: ours}, and "passes"
     "The settings of one task as a profile has them."
-    c = settings(SquadConfig if task == SQUAD else FinetuneConfig, finetuning(profile, task), f"finetune.{task}")
-    n = min(n, c.max_train) if c.max_train and task != SQUAD else n  # it counts questions, an update has windows
-    steps, _, warmup = plan(c, n) if n or c.steps else (np.nan, 0, np.nan)
-    ours = {k: getattr(c, name) for k, name in SETTING_NAMES.items()} | {"updates": steps, "warm-up": warmup}
-    return ours | {"passes": np.nan if c.steps else c.epochs}
+    kind = SquadConfig if task == SQUAD else FinetuneConfig
+    cfg = settings(kind, finetuning(profile, task), f"finetune.{task}")
+    ours = {name: getattr(cfg, field) for name, field in SETTING_NAMES.items()}
+    # of SQuAD2.0 `max_train` counts questions, while an update has windows
+    if cfg.max_train and task != SQUAD:
+        n = min(n, cfg.max_train)
+    if n or cfg.steps:
+        ours["updates"], _, ours["warm-up"] = plan(cfg, n)
+    else:
+        ours |= {"updates": np.nan, "warm-up": np.nan}
+    ours["passes"] = np.nan if cfg.steps else cfg.epochs
+    return ours
 
 # %% ../../nbs/5_results/04_settings.ipynb #c014a
 def task_number(
@@ -196,6 +232,21 @@ def task_number(
 ) -> str:  # A dash where there is none
     "As `plain_number`; shares below 1 in full."
     return f"{x:g}" if x < 1 else plain_number(x)
+
+# %% ../../nbs/5_results/04_settings.ipynb #95c796d1
+def _known_size(
+    sizes: dict,  # As of `table5`
+    task: str,
+) -> int:  # 0 where it is not known
+    "Training examples of a task."
+    n = (sizes or {}).get(task, {}).get("train", 0)
+    return 0 if pd.isna(n) else int(n)
+
+# %% ../../nbs/5_results/04_settings.ipynb #813dda04
+def _beside_printed(x) -> str:  # `x`: a line of `table5`, as a tuple
+    "Ours, and the printed value in brackets where there is one."
+    ours = task_number(x.ours)
+    return ours if pd.isna(x.paper) else f"{ours} ({task_number(x.paper)})"
 
 # %% ../../nbs/5_results/04_settings.ipynb #e023
 def table5(
@@ -205,16 +256,16 @@ def table5(
     used=(*P2_TASKS,),  # Tasks that this paper fine-tunes; of others only the printed values stand there
 ):  # (tidy: task, setting, paper, ours; layout "ours (printed)")
     "Hyper-parameters of fine-tuning beside those of P2's table 5 or P1's table 7."
-    out = []
-    for t, printed in printed_finetuning(paper).items():
-        n = (sizes or {}).get(t, {}).get("train", 0)
-        ours = task_settings(profile, t, 0 if pd.isna(n) else int(n)) if t in used else {}
-        out += [(t, k, printed[name], ours.get(k, np.nan)) for k, name in SETTING_NAMES.items()]
-        out.append((t, "passes", np.nan, ours.get("passes", np.nan)))
-    d = pd.DataFrame(out, columns=["task", "setting", "paper", "ours"])
-    printed = ["" if pd.isna(p) else f" ({task_number(p)})" for p in d["paper"]]
-    cells = d.assign(cell=d["ours"].map(task_number) + printed).pivot(index="task", columns="setting", values="cell")
-    view = cells.loc[list(printed_finetuning(paper)), [*SETTING_NAMES, "passes"]]
+    lines = []
+    for task, printed in printed_finetuning(paper).items():
+        ours = task_settings(profile, task, _known_size(sizes, task)) if task in used else {}
+        for name, field in SETTING_NAMES.items():
+            lines.append((task, name, printed[field], ours.get(name, np.nan)))
+        lines.append((task, "passes", np.nan, ours.get("passes", np.nan)))
+    d = pd.DataFrame(lines, columns=["task", "setting", "paper", "ours"])
+    cells = d.assign(cell=[_beside_printed(x) for x in d.itertuples()])
+    wide = cells.pivot(index="task", columns="setting", values="cell")
+    view = wide.loc[list(printed_finetuning(paper)), [*SETTING_NAMES, "passes"]]
     return d, view.reset_index().rename_axis(columns=None)
 
 # %% ../../nbs/5_results/04_settings.ipynb #c017

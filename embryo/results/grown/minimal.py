@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CHANCE', 'LINES', 'GRAMMAR_COLUMNS', 'BEYOND', 'with_gain', 'grammar_data', 'series_name', 'panels_of',
-           'draw_phenomenon', 'plot_grammar', 'pairs_note', 'at_the_end', 'table_grammar', 'said_sure', 'said_levels',
-           'said_grammar', 'grammar_rows']
+           'draw_phenomenon', 'grammar_legend', 'plot_grammar', 'pairs_note', 'at_the_end', 'table_grammar',
+           'said_sure', 'said_levels', 'said_grammar', 'grammar_rows']
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #d03f00ed
 import pandas as pd
@@ -66,14 +66,26 @@ def draw_phenomenon(
     colours: dict,  # (family, l1) -> colour
 ):
     "One panel: a line for each series and variant, and the level of chance."
+    one_variant = data["variant"].nunique() == 1
     for (family, l1, variant), d in data.groupby(["family", "l1", "variant"]):
         d = d.sort_values("step")
         colour = colours[family, l1]
         ax.plot(d["step"], d["value"], color=colour, marker=".", ms=4, **LINES[variant])
-        if variant == "word-l2r" or data["variant"].nunique() == 1:
+        if variant == "word-l2r" or one_variant:
             ax.fill_between(d["step"], d["low"], d["high"], color=colour, alpha=0.15, lw=0)
     for level in data["chance"].unique():
         ax.axhline(level, color="gray", ls=":", lw=1.2)
+
+# %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #9b296061
+def grammar_legend(
+    data: pd.DataFrame,  # As of `plot_grammar`
+    colours: dict,  # (family, l1) -> colour
+) -> list:  # [(line, label)]
+    "What the lines are: series by colour, variants by dashes, and chance."
+    have = set(data["variant"])
+    entries = [key(series_name(*series), color=colour) for series, colour in colours.items()]
+    entries += [key(variant, color="black", **look) for variant, look in LINES.items() if variant in have]
+    return [*entries, key("chance", color="gray", ls=":")]
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #b17db9d0
 def plot_grammar(
@@ -85,21 +97,21 @@ def plot_grammar(
         return None
     shown = panels_of(data)
     fig, axes = wrapped(len(shown), 2.7, 2.1, columns=4, room=(1.5, 0.6), sharex=True, sharey=True)
-    known = sorted(set(data[["family", "l1"]].itertuples(index=False, name=None)))
-    colours = {k: f"C{i}" for i, k in enumerate(known)}
+    series = sorted(set(data[["family", "l1"]].itertuples(index=False, name=None)))
+    colours = {one: f"C{i}" for i, one in enumerate(series)}
     several = data["suite"].nunique() > 1
-    for ax, (suite, name) in zip(axes.flat, shown):
-        draw_phenomenon(ax, data[(data["suite"] == suite) & (data["phenomenon"] == name)], colours)
-        ax.set_title(f"{suite}: {name}" if several else name.replace("_", " "), fontsize=9)
+    for ax, (suite, phenomenon) in zip(axes.flat, shown):
+        d = data[(data["suite"] == suite) & (data["phenomenon"] == phenomenon)]
+        draw_phenomenon(ax, d, colours)
+        title = f"{suite}: {phenomenon}" if several else phenomenon.replace("_", " ")
+        ax.set_title(title, fontsize=9)
     steps_axis(axes[0, 0], data["step"].astype(float), most=6)
     axes[0, 0].set_xlabel("")
     axes[0, 0].set_ylim(0, 1.02)
     for ax in axes[:, 0]:
         ax.set_ylabel(label)
     fig.supxlabel("pretraining step (updates, log)", fontsize=9)
-    entries = [key(series_name(*k), color=colour) for k, colour in colours.items()]
-    entries += [key(variant, color="black", **LINES[variant]) for variant in LINES if variant in set(data["variant"])]
-    beside(axes[0, -1], [*entries, key("chance", color="gray", ls=":")])
+    beside(axes[0, -1], grammar_legend(data, colours))
     return fig
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #5961ef67

@@ -95,13 +95,14 @@ def draw_cost(
 ):
     "One account of one task."
     score = data["score"].iloc[0]
-    main = data[data["group"] == ("selectivity" if score == "selectivity" else "probe")].sort_values("step")
+    group = "selectivity" if score == "selectivity" else "probe"
+    main = data[data["group"] == group].sort_values("step")
     ax.plot(main["step"], main["value"], color=color, lw=1.6, marker=".", ms=4)
     ax.fill_between(main["step"], main["low"], main["high"], color=color, alpha=0.15, lw=0)
     draw_untrained(ax, main["step"], main["value"], color)
-    for group, ls in (("control", "--"), (LEVEL[score], ":")):
-        d = data[data["group"] == group].sort_values("step")
-        ax.plot(d["step"], d["value"], color=color, lw=1, ls=ls, alpha=0.7)
+    for beside_it, dashes in (("control", "--"), (LEVEL[score], ":")):
+        d = data[data["group"] == beside_it].sort_values("step")
+        ax.plot(d["step"], d["value"], color=color, lw=1, ls=dashes, alpha=0.7)
     if score in NOTHING:
         ax.axhline(NOTHING[score], color="gray", lw=0.8)
 
@@ -205,9 +206,12 @@ def table_cost(
     families: list,  # Whose
 ) -> pd.DataFrame:  # Layout: a line a family and task, a column a score and model
     "Accuracy, selectivity and compression before and after pretraining."
-    costs = pd.concat([cost_data(rows, family=name) for name in families] or [cost_data(rows)])
+    found = [cost_data(rows, family=name) for name in families]
+    costs = pd.concat(found or [cost_data(rows)])
     costs = costs[costs["group"].isin(["probe", "selectivity"])]
     last = costs.groupby("family")["step"].transform("max")
-    ends = costs[(costs["step"] == 0) | (costs["step"] == last)]
-    ends = ends.assign(model=ends["step"].map(lambda k: "trained" if k else "untrained"))
-    return ends.pivot_table(index=["family", "task"], columns=["score", "model"], values="value").round(2)
+    untrained = costs["step"] == 0
+    ends = costs[untrained | (costs["step"] == last)]
+    model = ends["step"].map(lambda step: "trained" if step else "untrained")
+    wide = ends.assign(model=model).pivot_table(index=["family", "task"], columns=["score", "model"], values="value")
+    return wide.round(2)

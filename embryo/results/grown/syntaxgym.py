@@ -29,18 +29,20 @@ def syntaxgym_data(
 ) -> pd.DataFrame:  # One line a point, with the columns of `GRAMMAR_COLUMNS`; without any rows an empty table
     "Share of predictions that hold, by circuit and step, and what chance gives."
     tasks = [f"{variant}-{level}" for variant in LINES for level in ("circuit", "all")]
-    d = chosen(rows, evaluator="syntaxgym", metric=["accuracy", "chance"], task=tasks)
-    if d.empty:
+    asked = chosen(rows, evaluator="syntaxgym", metric=["accuracy", "chance"], task=tasks)
+    if asked.empty:
         return pd.DataFrame(columns=GRAMMAR_COLUMNS)
-    accuracy = d[d["metric"] == "accuracy"]
-    chance = d[d["metric"] == "chance"].groupby(CELL)["value"].mean().rename("chance").reset_index()
-    blind = accuracy["stderr"].isna().groupby([accuracy[c] for c in CELL]).any().rename("blind").reset_index()
-    d = with_gain(accuracy).merge(chance, on=CELL).merge(blind, on=CELL)
+    accuracy = asked[asked["metric"] == "accuracy"]
+    chance = asked[asked["metric"] == "chance"].groupby(CELL)["value"].mean()
+    # without a standard error an interval tells nothing
+    blind = accuracy.assign(blind=accuracy["stderr"].isna()).groupby(CELL)["blind"].any()
+    d = with_gain(accuracy)
+    d = d.merge(chance.rename("chance").reset_index(), on=CELL).merge(blind.reset_index(), on=CELL)
     d = d.rename(columns=dict(split="suite", group="phenomenon"))
     d["variant"] = d["task"].str.rpartition("-")[0]
-    low = d["low"].clip(lower=0).mask(d["blind"], 0.0)
-    high = d["high"].clip(upper=1).mask(d["blind"], 1.0)
-    return d.assign(low=low, high=high)[GRAMMAR_COLUMNS]
+    d["low"] = d["low"].clip(lower=0).mask(d["blind"], 0.0)
+    d["high"] = d["high"].clip(upper=1).mask(d["blind"], 1.0)
+    return d[GRAMMAR_COLUMNS]
 
 # %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #628b7838
 def plot_syntaxgym(

@@ -30,9 +30,11 @@ def task_curves(
         return pd.DataFrame(columns=GLUE_COLUMNS)
     d = pd.concat(found, ignore_index=True)
     d = d[d["mode"].isin(["corrected", "trivial", "overlap"]) & (d["task"] != "average")]
-    steps = d[d["step"].notna()].groupby(["family", "task"])["step"].transform("nunique")
-    curves = d.loc[steps.index[steps >= FEWEST]]
-    levels = d[d["step"].isna() & d["task"].isin(curves["task"])].drop_duplicates(["mode", "task"])
+    at_a_step = d["step"].notna()
+    scores = d[at_a_step]
+    checkpoints = scores.groupby(["family", "task"])["step"].transform("nunique")
+    curves = scores[checkpoints >= FEWEST]
+    levels = d[~at_a_step & d["task"].isin(curves["task"])].drop_duplicates(["mode", "task"])
     return pd.concat([curves, levels], ignore_index=True)
 
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #aa2f43bb

@@ -417,6 +417,19 @@ def every_baseline(rows, nursery):
     both = below.merge(end, on=["budget0", "setting0", "seeds0"], suffixes=("", "_end"))
     return captioned(both, text, nursery, below), table_against(below, end)
 
+# %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #f6d9b206
+def _read_savings(x) -> dict:  # `x`: a line of `savings`, as a tuple
+    "Metric -> value of a saving, without those that could not be read."
+    values = {
+        "saved": x.saved,
+        "saved low": x.low,
+        "saved high": x.high,
+        "efficiency": x.efficiency,
+        "efficiency low": x.efficiency_low,
+        "efficiency high": x.efficiency_high,
+    }
+    return {metric: v for metric, v in values.items() if not pd.isna(v)}
+
 # %% ../../../nbs/5_results/07_nursery/07_appendix.ipynb #2f1a47ea
 def saving_rows(
     n: Nursery,
@@ -425,9 +438,7 @@ def saving_rows(
     out = []
     for kind, read in (("at the end", n.end), ("below the plateau", n.fixed)):
         for x in read.itertuples():
-            arm = dict(task=f"nursery, {kind}", n=x.seeds)
-            arm["group"] = f"{x.arm}{' ' + x.size if x.size else ''}, then {x.budget / 1e6:g}M"
-            values = {"saved": x.saved, "saved low": x.low, "saved high": x.high, "efficiency": x.efficiency}
-            values |= {"efficiency low": x.efficiency_low, "efficiency high": x.efficiency_high}
-            out += [dict(arm, metric=metric, value=v) for metric, v in values.items() if not pd.isna(v)]
+            model = f"{x.arm} {x.size}".rstrip()
+            arm = dict(task=f"nursery, {kind}", n=x.seeds, group=f"{model}, then {x.budget / 1e6:g}M")
+            out += [dict(arm, metric=metric, value=v) for metric, v in _read_savings(x).items()]
     return out

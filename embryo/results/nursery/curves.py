@@ -28,10 +28,20 @@ def _size_and_setting(
     stays: list,  # Of a chain
 ) -> tuple:  # ("4x256" or "", names of all other variants, those of earlier stays with their L1)
     "Sort the variants of a chain."
-    variants = [(stay, v) for stay in stays for v in stay.variants]
-    size = next((v for _, v in variants if re.fullmatch(r"\d+x\d+", v)), "")
-    others = [(stay, v) for stay, v in variants if v not in (size, "carried")]
-    return size, " ".join(v if stay is stays[-1] else f"{v} in {stay.l1}" for stay, v in others)
+    variants = [variant for stay in stays for variant in stay.variants]
+    sizes = [variant for variant in variants if re.fullmatch(r"\d+x\d+", variant)]
+    size = sizes[0] if sizes else ""
+    setting = []
+    for stay in stays:
+        where = "" if stay is stays[-1] else f" in {stay.l1}"
+        setting += [variant + where for variant in stay.variants if variant not in (size, "carried")]
+    return size, " ".join(setting)
+
+# %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #ce130324
+def _stay_name(stay) -> str:
+    "L1 and tokens of a stay, and what was done behind it."
+    name = f"{stay.l1} {said(stay.tokens)}"
+    return f"{name}+{stay.arm}" if stay.arm else name
 
 # %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #c005b
 def arm_of(
@@ -44,15 +54,16 @@ def arm_of(
     first = stays[:-1]
     last = stays[-1]
     size, setting = _size_and_setting(stays)
-    name = ", ".join(f"{s.l1} {said(s.tokens)}{'+' if s.arm else ''}{s.arm}" for s in first) or NOTHING
-    border = (first[-1].arm if first else "") or "whole model"
+    name = ", ".join(_stay_name(stay) for stay in first) or NOTHING
+    kept = first[-1].arm if first else ""
+    border = kept or "whole model"
     if first and "carried" in last.variants:
         border += ", moments carried"
         name += "+carried"
     return dict(
         arm=name,
-        nursery=", ".join(s.l1 for s in first) or NOTHING,
-        nursery_tokens=sum(s.tokens for s in first),
+        nursery=", ".join(stay.l1 for stay in first) or NOTHING,
+        nursery_tokens=sum(stay.tokens for stay in first),
         border=border,
         budget=last.tokens,
         size=size,
@@ -73,11 +84,12 @@ def compared_chains(
 ) -> list:  # Names of those that are arms
     "Chains that end in the target and are not only the beginning of others."
     stays = {chain: read_chain(chain) for chain in chains}
-    ends_alike = {(x[-1].l1, x[-1].tokens) for x in stays.values() if len(x) > 1}
+    ends = {chain: (x[-1].l1, x[-1].tokens) for chain, x in stays.items()}
+    after_a_nursery = {ends[chain] for chain, x in stays.items() if len(x) > 1}
+    baselines = {chain for chain, end in ends.items() if end in after_a_nursery}
     beginnings = {chain_name(before(x)) for x in stays.values()}
-    baselines = {chain for chain, x in stays.items() if (x[-1].l1, x[-1].tokens) in ends_alike}
-    begun = beginnings - baselines
-    return [chain for chain, x in stays.items() if x[-1].l1 == target and chain not in begun]
+    only_begun = beginnings - baselines
+    return [chain for chain, (l1, _) in ends.items() if l1 == target and chain not in only_begun]
 
 # %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #d314ab19
 RUN = ["family", "l1", "seed"]  # what makes a run
@@ -131,8 +143,10 @@ def _learned(run, losses, known):
     if not first:
         return np.nan
     own = f"{len(first)} {first[-1].l1}"
-    end = losses[losses["group"] == own].sort_values("step")["value"].tail(1)
-    return known.plateau.get((*run, own), np.nan) - end.iloc[0] if len(end) else np.nan
+    course = losses[losses["group"] == own].sort_values("step")["value"]
+    if course.empty:
+        return np.nan
+    return known.plateau.get((*run, own), np.nan) - course.iloc[-1]
 
 # %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #6fd80af4
 def _curve(
@@ -198,13 +212,15 @@ def most_chains(
     rows: pd.DataFrame,  # All rows
 ) -> tuple:  # (family, L1 of the last stay)
     "The family and the last L1 that most chains have."
-    begun = rows[(rows["evaluator"] == "chain") & (rows["metric"] == "begins")].drop_duplicates(["family", "l1"])
-    if begun.empty:
+    begins = rows[(rows["evaluator"] == "chain") & (rows["metric"] == "begins")]
+    chains = begins.drop_duplicates(["family", "l1"])
+    if chains.empty:
         return "roberta", "english"
-    family = begun["family"].mode()[0]
-    stays = [read_chain(l1) for l1 in begun.loc[begun["family"] == family, "l1"]]
-    last = pd.Series([x[-1].l1 for x in stays if len(x) > 1], dtype=object).mode()
-    return family, last[0] if len(last) else "english"
+    family = chains["family"].mode()[0]
+    stays = [read_chain(chain) for chain in chains.loc[chains["family"] == family, "l1"]]
+    ends = pd.Series([x[-1].l1 for x in stays if len(x) > 1], dtype=object)
+    target = ends.mode()[0] if len(ends) else "english"
+    return family, target
 
 # %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #c009
 LEVEL = 0.95  # coverage of all intervals (the usual one)
@@ -228,7 +244,8 @@ def _best_of(
 ) -> str:
     "Of the settings with the most seeds the one that ends lowest."
     most = max(map(len, by.values()))
-    return min((k for k, d in by.items() if len(d) == most), key=lambda k: (by[k]["value"].mean(), k))
+    candidates = [setting for setting, d in by.items() if len(d) == most]
+    return min(candidates, key=lambda setting: (by[setting]["value"].mean(), setting))
 
 # %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #c012a
 def _promising(

@@ -29,8 +29,11 @@ def arm_styles(
 
     rest = [a for a in dict.fromkeys(arms) if a not in (NOTHING, FEWEST)]
     colors = sns.color_palette("tab10")
-    alone = {NOTHING: dict(color="black", ls="-"), FEWEST: dict(color="black", ls=(0, (4, 1.5)))}
-    return alone | {a: dict(color=colors[i % 10], ls=("-", "--", ":")[i // 10 % 3]) for i, a in enumerate(rest)}
+    styles = {NOTHING: dict(color="black", ls="-"), FEWEST: dict(color="black", ls=(0, (4, 1.5)))}
+    for i, arm in enumerate(rest):
+        dashes = ("-", "--", ":")[i // 10 % 3]
+        styles[arm] = dict(color=colors[i % 10], ls=dashes)
+    return styles
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #14066417
 def fewest_alone(
@@ -66,16 +69,17 @@ def mean_curves(
     # value, low, high (95% over seeds; NaN for a single run, and where all are equal), seeds
 ) -> pd.DataFrame:
     "Curves over seeds, and each seed's."
-    one = ["family", "size", "arm", "setting", "budget", "plateau", "tokens"]
-    by_point = curves.groupby(one, as_index=False, dropna=False)
+    point = ["family", "size", "arm", "setting", "budget", "plateau", "tokens"]
+    by_point = curves.groupby(point, as_index=False, dropna=False)
     mean = by_point.agg(
         flops=("flops", "mean"), value=("value", "mean"), sd=("value", "std"), seeds=("seed", "nunique")
     )
-    half = half_width(mean.pop("sd"), mean["seeds"], mean["value"])
+    half = half_width(mean["sd"], mean["seeds"], mean["value"])
     mean = mean.assign(low=mean["value"] - half, high=mean["value"] + half, seed=pd.NA)
-    runs = curves[[*one, "seed", "flops", "value"]].assign(low=np.nan, high=np.nan, seeds=1)
-    columns = [*one[:-1], "seed", "tokens", "flops", "value", "low", "high", "seeds"]
-    return pd.concat([x[columns].astype({"seed": "Int64"}) for x in (mean, runs)], ignore_index=True)
+    runs = curves.assign(low=np.nan, high=np.nan, seeds=1)
+    columns = [*point[:-1], "seed", "tokens", "flops", "value", "low", "high", "seeds"]
+    both = [d[columns].astype({"seed": "Int64"}) for d in (mean, runs)]
+    return pd.concat(both, ignore_index=True)
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #69dac3faa0
 def _curve_name(d, budget):
@@ -83,17 +87,19 @@ def _curve_name(d, budget):
     one = d.iloc[0]
     then = "" if one["budget"] == budget else f", {said(int(one['budget']))}"
     setting = plain_setting(one["setting"])
-    return f"{one['arm']}{then}{f' [{setting}]' if setting else ''} (n={d['seeds'].min()})"
+    shown = f" [{setting}]" if setting else ""
+    return f"{one['arm']}{then}{shown} (n={d['seeds'].min()})"
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #69dac3fa
 def _arm_curve(ax, d, x, unit, style, name):
     "One arm: each seed thin, the mean thick."
-    for _, run in d[d["seed"].notna()].groupby("seed"):
+    runs = d[d["seed"].notna()].groupby("seed")
+    for _, run in runs:
         run = run.sort_values("tokens")
         ax.plot(run[x] / unit, run["value"], **style, lw=0.5, alpha=0.4)
     mean = d[d["seed"].isna()].sort_values("tokens")
-    width = 2 if d["arm"].iloc[0] in (NOTHING, FEWEST) else 1.5
-    ax.plot(mean[x] / unit, mean["value"], **style, lw=width, label=name)
+    alone = d["arm"].iloc[0] in (NOTHING, FEWEST)
+    ax.plot(mean[x] / unit, mean["value"], **style, lw=2 if alone else 1.5, label=name)
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #6539dd5a
 def plot_nursery(
@@ -150,6 +156,29 @@ def _interval_dots(
         ax.plot(e[value] / unit, y, "o", color=BLUE, mfc="white" if bare else BLUE)
     ax.axvline(0, color="black", lw=0.8)
 
+# %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #a654869d
+def _savings_names(
+    d: pd.DataFrame,  # From `savings`
+) -> list:  # A name a line
+    "Arm and seeds, and the size where there are several."
+    several = d["size"].nunique() > 1
+    names = []
+    for e in d.itertuples():
+        size = f" · {e.size}" if several else ""
+        names.append(f"{e.arm}{size} (n={e.seeds})")
+    return names
+
+# %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #9080d84d
+def _note_unread(
+    ax,
+    d: pd.DataFrame,  # From `savings`, a line a height
+):
+    "Say why there is no number, where there is none."
+    look = dict(textcoords="offset points", fontsize=7, va="center", color="gray")
+    box = dict(fc="white", ec="none", pad=1)
+    for y, e in d[d["saved"].isna()].iterrows():
+        ax.annotate(unread(e), (0, y), xytext=(4, 0), bbox=box, **look)
+
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #4a3243f0
 def plot_savings(
     data: pd.DataFrame,  # From `savings`, lines of the baseline among them or not
@@ -158,18 +187,16 @@ def plot_savings(
     d = data[data["nursery"] != NOTHING]
     d = d.assign(share=d["reached"] / d["seeds"])
     d = d.sort_values(["saved", "share"], na_position="first", kind="stable", ignore_index=True)
-    several = d["size"].nunique() > 1
-    names = [f"{e.arm}{f' · {e.size}' if several else ''} (n={e.seeds})" for e in d.itertuples()]
     fig, axes = panels(1, 2, 10.5, 1.4 + 0.3 * len(d), sharey=True, layout="constrained")
-    _interval_dots(axes[0, 0], d, ("saved", "low", "high"), 1e6)
-    _interval_dots(axes[0, 1], d, ("efficiency", "efficiency_low", "efficiency_high"), 0.01)
-    axes[0, 0].set(xlabel="tokens of the last stay saved (million)")
-    axes[0, 1].set(xlabel="saved of all tokens, nursery included (%)")
+    tokens, share = axes[0]
+    _interval_dots(tokens, d, ("saved", "low", "high"), 1e6)
+    _interval_dots(share, d, ("efficiency", "efficiency_low", "efficiency_high"), 0.01)
+    tokens.set(xlabel="tokens of the last stay saved (million)")
+    share.set(xlabel="saved of all tokens, nursery included (%)")
+    names = _savings_names(d)
     for ax in axes[0]:
         ax.set(yticks=range(len(d)), yticklabels=names, ylim=(-0.6, len(d) - 0.4))
-    small = dict(textcoords="offset points", fontsize=7, va="center", color="gray")
-    for y, e in d[d["saved"].isna()].iterrows():
-        axes[0, 0].annotate(unread(e), (0, y), xytext=(4, 0), bbox=dict(fc="white", ec="none", pad=1), **small)
+    _note_unread(tokens, d)
     return fig
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #940e24f2a0
@@ -188,10 +215,11 @@ def told_unread(
     "Other whole models whose saving cannot be read, and why."
     other = (fixed["size"] != size) | (fixed["nursery_tokens"] != usual)
     whole = (fixed["border"] == "whole model") & (fixed["nursery"] != NOTHING)
-    return "; ".join(
-        f"{x.arm}{', ' + x.size if x.size else ''}, then {x.budget / 1e6:g}M ({_why_unread(x)})"
-        for x in fixed[whole & other & fixed["saved"].isna()].itertuples()
-    )
+    told = []
+    for x in fixed[whole & other & fixed["saved"].isna()].itertuples():
+        model = f", {x.size}" if x.size else ""
+        told.append(f"{x.arm}{model}, then {x.budget / 1e6:g}M ({_why_unread(x)})")
+    return "; ".join(told)
 
 # %% ../../../nbs/5_results/07_nursery/03_drawings.ipynb #df012a5c
 def _saved_panel(
@@ -210,8 +238,9 @@ def _saved_panel(
     ax.axhline(0, color="black", lw=0.8)
     one = d.iloc[0]
     setting = plain_setting(one["setting0"])
-    alone = f"alone{f' [{setting}]' if setting else ''}: n={one['seeds0']}"
-    title = ", ".join(filter(None, (one["size"], f"then {said(int(one['budget']))}", alone)))
+    shown = f" [{setting}]" if setting else ""
+    size = f"{one['size']}, " if one["size"] else ""
+    title = f"{size}then {said(int(one['budget']))}, alone{shown}: n={one['seeds0']}"
     ax.set(xlabel="held-out loss (nats)", title=title)
     ax.title.set_fontsize(10)
     ax.legend(fontsize=7, loc="upper left")

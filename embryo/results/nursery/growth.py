@@ -28,12 +28,14 @@ def in_shared_settings(
     curves: pd.DataFrame,  # From `nursery_curves`, all settings
 ) -> pd.DataFrame:  # Those of whole models in settings that were run alone at every size that has a nursery
     "Curves that compare sizes like with like."
-    d = curves[curves["border"] == "whole model"]
-    d = d[d["size"].isin(d.loc[d["nursery"] != NOTHING, "size"])]
-    setting = d["setting"].map(plain_setting)
-    alone = setting[d["nursery"] == NOTHING].groupby(d["size"]).agg(set)
-    shared = set.intersection(*alone) if len(alone) else set()
-    return d[setting.isin(shared)]
+    whole = curves[curves["border"] == "whole model"]
+    with_nursery = whole.loc[whole["nursery"] != NOTHING, "size"]
+    whole = whole[whole["size"].isin(with_nursery)]
+    setting = whole["setting"].map(plain_setting)
+    alone = whole["nursery"] == NOTHING
+    run_alone = setting[alone].groupby(whole["size"]).agg(set)
+    shared = set.intersection(*run_alone) if len(run_alone) else set()
+    return whole[setting.isin(shared)]
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c006aa0
 def _weight(size: str) -> int:
@@ -44,20 +46,24 @@ def _weight(size: str) -> int:
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c006a
 def _points(ax, g, label, color, marker):
     "Savings with their intervals, over the column `at`; hollow without."
-    half = np.nan_to_num(np.array([g["saved"] - g["low"], g["high"] - g["saved"]], float) / 1e6)
+    below = g["saved"] - g["low"]
+    above = g["high"] - g["saved"]
+    half = np.nan_to_num(np.array([below, above], float) / 1e6)
     look = dict(marker=marker, ms=5, color=color)
     ax.errorbar(g["at"], g["saved"] / 1e6, yerr=half, **look, ls="", lw=1.3, capsize=2, label=label)
-    one = g["low"].isna()
-    ax.plot(g.loc[one, "at"], g.loc[one, "saved"] / 1e6, marker, ms=5, mfc="white", mec=color, zorder=3)
+    bare = g[g["low"].isna()]
+    ax.plot(bare["at"], bare["saved"] / 1e6, marker, ms=5, mfc="white", mec=color, zorder=3)
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c006c
 def _plot_lengths(ax, data, colors):
     "The panel of lengths: those of one size, all against the same English alone."
-    d = data[data["against"] == OWN].assign(at=data["nursery_tokens"] / 1e6)
-    for (nursery, size, budget), g in d.groupby(["nursery", "size", "budget"]):
-        if g["at"].nunique() > 1:
-            name = ", ".join(filter(None, (nursery, size, f"then {said(int(budget))}")))
-            _points(ax, g, name, next(colors), "o")
+    own = data[data["against"] == OWN]
+    own = own.assign(at=own["nursery_tokens"] / 1e6)
+    for (nursery, size, budget), g in own.groupby(["nursery", "size", "budget"]):
+        if g["at"].nunique() < 2:
+            continue
+        model = f", {size}" if size else ""
+        _points(ax, g, f"{nursery}{model}, then {said(int(budget))}", next(colors), "o")
     top = max(ax.get_xlim()[1], 0.1)
     ax.plot([0, top], [0, top], ls=":", color="gray", label="as many as the nursery took")
     ax.set(xlabel="tokens of the nursery (million)", ylabel="tokens of the last stay saved (million)")
@@ -84,10 +90,13 @@ def _plot_sizes(ax, data, colors):
     sizes = sorted(data["size"].unique(), key=_weight)
     d = data.assign(at=data["size"].map(sizes.index))
     for (nursery, tokens, budget), g in d.groupby(["nursery", "nursery_tokens", "budget"]):
-        if g["size"].nunique() > 1:
-            _plot_size(ax, g, f"{nursery} {said(int(tokens))}, then {said(int(budget))}", next(colors))
+        if g["size"].nunique() < 2:
+            continue
+        name = f"{nursery} {said(int(tokens))}, then {said(int(budget))}"
+        _plot_size(ax, g, name, next(colors))
+    names = [size or "default" for size in sizes]
     ax.set(xlabel="model (layers x width)", xlim=(-0.6, len(sizes) - 0.4))
-    ax.set(xticks=range(len(sizes)), xticklabels=[s or "default" for s in sizes])
+    ax.set(xticks=range(len(sizes)), xticklabels=names)
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c007
 def plot_growth(
@@ -118,11 +127,12 @@ def _last_stay_losses(
     rows: pd.DataFrame,  # All rows
 ) -> pd.DataFrame:  # l1, seed, step, loss (nats)
     "Held-out losses of chains on their last stay."
-    d = rows[(rows["evaluator"] == "chain") & (rows["metric"] == "loss") & (rows["split"] == "heldout")]
-    stay = d["group"].str.split(" ").str[0]
-    last = d["l1"].map(lambda chain: str(len(read_chain(chain))))
-    by = d[stay == last].groupby(["l1", "seed", "step"], as_index=False)
-    return by["value"].first().rename(columns=dict(value="loss"))
+    heldout = (rows["metric"] == "loss") & (rows["split"] == "heldout")
+    losses = rows[(rows["evaluator"] == "chain") & heldout]
+    stay = losses["group"].str.split(" ").str[0]  # "2 english" is of the second
+    last = losses["l1"].map(lambda chain: str(len(read_chain(chain))))
+    by_checkpoint = losses[stay == last].groupby(["l1", "seed", "step"], as_index=False)
+    return by_checkpoint["value"].first().rename(columns=dict(value="loss"))
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c009
 def acquisition(
@@ -132,17 +142,27 @@ def acquisition(
     # value (accuracy), n, stderr; empty if no chain was examined
 ) -> pd.DataFrame:
     "Accuracy by part of speech of chains, with the held-out loss of the same checkpoint."
-    of = (rows["evaluator"] == evaluator) & (rows["metric"] == "accuracy") & (rows["mode"] == "corrected")
-    asked = rows[of & rows["group"].isin(POS_SHOWN) & rows["l1"].map(is_chain)]
-    asked = asked.sort_values("task", ascending=False).drop_duplicates(["l1", "seed", "step", "group"])
-    out = asked.merge(_last_stay_losses(rows), on=["l1", "seed", "step"])
-    arms = pd.DataFrame([arm_of(x) for x in out["l1"]], index=out.index, columns=ACQUIRED[:4])
-    return out.assign(chain=out["l1"], **arms)[ACQUIRED]
+    measured = (rows["evaluator"] == evaluator) & (rows["metric"] == "accuracy") & (rows["mode"] == "corrected")
+    shown = rows["group"].isin(POS_SHOWN)
+    points = rows[measured & shown & rows["l1"].map(is_chain)]
+    points = points.sort_values("task", ascending=False).drop_duplicates(["l1", "seed", "step", "group"])
+    points = points.merge(_last_stay_losses(rows), on=["l1", "seed", "step"])
+    arms = [arm_of(chain) for chain in points["l1"]]
+    arms = pd.DataFrame(arms, index=points.index, columns=ACQUIRED[:4])
+    return points.assign(chain=points["l1"], **arms)[ACQUIRED]
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c009ba0
 def _by_loss(d: pd.DataFrame) -> list:
     "The runs of an arm, each sorted by loss; a run of a single point has no curve."
     return [x.sort_values("loss") for _, x in d.groupby(["chain", "seed"]) if len(x) > 1]
+
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c4b0ffff
+def _accuracies_at(
+    losses,  # (K,) nats
+    runs: list,  # From `_by_loss`
+) -> list:  # Of (K,), one a run
+    "Accuracy of each run at the same losses, between two checkpoints by a straight line."
+    return [np.interp(losses, run["loss"], run["value"]) for run in runs]
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c009b
 def _gap(
@@ -150,16 +170,19 @@ def _gap(
     other: list,  # Those of the baseline
 ) -> dict:  # difference, low, high, largest, at; empty where no checkpoint lies in the range that all have
     "Accuracy of an arm minus that of the baseline, at the same losses."
-    low = max(x["loss"].min() for x in mine + other)
-    high = min(x["loss"].max() for x in mine + other)
-    at = np.sort(np.concatenate([x.loc[x["loss"].between(low, high), "loss"] for x in mine]))
-    if not len(at):
+    runs = mine + other
+    low = max(run["loss"].min() for run in runs)
+    high = min(run["loss"].max() for run in runs)
+    within = [run.loc[run["loss"].between(low, high), "loss"] for run in mine]
+    losses = np.sort(np.concatenate(within))
+    if not len(losses):
         return {}
-    a, b = ([np.interp(at, x["loss"], x["value"]) for x in runs] for runs in (mine, other))
-    d, lo, hi = difference([x.mean() for x in a], [x.mean() for x in b])
-    apart = np.mean(a, 0) - np.mean(b, 0)
+    arm = _accuracies_at(losses, mine)
+    baseline = _accuracies_at(losses, other)
+    mean, mean_low, mean_high = difference([a.mean() for a in arm], [a.mean() for a in baseline])
+    apart = np.mean(arm, 0) - np.mean(baseline, 0)
     furthest = np.abs(apart).argmax()
-    return dict(difference=d, low=lo, high=hi, largest=apart[furthest], at=at[furthest])
+    return dict(difference=mean, low=mean_low, high=mean_high, largest=apart[furthest], at=losses[furthest])
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #00f0147f
 GAP_KEYS = ["arm", "budget", "size", "setting", "group"]
@@ -190,22 +213,25 @@ def acquisition_gap(
     columns = ["alone", "difference", "low", "high", "largest", "at", "seeds", "seeds0"]
     return pd.DataFrame(out, columns=[*GAP_KEYS, *columns])
 
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #578e76b4
+def _gap_cell(x) -> str:  # `x`: a line of `acquisition_gap`, as a tuple
+    "A gap with its interval, where it has one."
+    gap = f"{x.difference:+.3f}"
+    return gap if pd.isna(x.low) else f"{gap} [{x.low:+.3f}, {x.high:+.3f}]"
+
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c012
 def table_gap(
     data: pd.DataFrame,  # From `acquisition_gap`, with the column asked (which evaluator)
 ) -> pd.DataFrame:  # For reading: "difference [low, high]" for each part of speech
     "Accuracy at equal loss minus that of the baseline, for reading."
-    form = lambda x: f"{x:+.3f}"
-    cells = [
-        form(x.difference) + ("" if pd.isna(x.low) else f" [{form(x.low)}, {form(x.high)}]") for x in data.itertuples()
-    ]
-    d = data.assign(cell=cells)
-    for column, tokens in (("then", data["budget"]), ("alone", data["alone"])):
-        d[column] = [f"{n / 1e6:g}" for n in tokens]
+    d = data.assign(cell=[_gap_cell(x) for x in data.itertuples()])
+    d["then"] = [f"{tokens / 1e6:g}" for tokens in data["budget"]]
+    d["alone"] = [f"{tokens / 1e6:g}" for tokens in data["alone"]]
     keys = ["arm", "then", "alone", "asked", "seeds", "seeds0"]
     wide = d.pivot(index=keys, columns="group", values="cell").fillna("–").reset_index()
+    groups = [group for group in POS_SHOWN if group in wide]
     names = dict(arm="first", then="then (M)", alone="alone (M)", seeds0="seeds alone")
-    return wide[[*keys, *(g for g in POS_SHOWN if g in wide)]].rename(columns=names)
+    return wide[[*keys, *groups]].rename(columns=names)
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #c013
 def _acquisition_panel(
@@ -218,9 +244,11 @@ def _acquisition_panel(
     for (arm, _, _), run in d.groupby(["arm", "chain", "seed"], sort=False):
         run = run.sort_values("step")
         ax.plot(run["loss"], run["value"], marker=".", ms=4, lw=1, **styles[arm], alpha=0.8, label=names[arm])
-    room = 0.05 * max(0.02, np.ptp(d["value"]))
-    top = max(d["value"].max(), 0.02)
-    ax.set(title=f"{d['group'].iloc[0]} (n={int(d['n'].max())})", ylim=(d["value"].min() - room, top + room))
+    accuracy = d["value"]
+    room = 0.05 * max(0.02, np.ptp(accuracy))
+    top = max(accuracy.max(), 0.02)
+    title = f"{d['group'].iloc[0]} (n={int(d['n'].max())})"
+    ax.set(title=title, ylim=(accuracy.min() - room, top + room))
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #ab9a68d6
 def plot_acquisition(
@@ -259,6 +287,20 @@ def chains_only(
     "Rows of chains."
     return rows.loc[[is_chain(l1) and not grown(l1)[1] for l1 in rows["l1"]]]
 
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #72333ffc
+def _probed_checkpoint(
+    rows: pd.DataFrame,  # Of its probes
+    family: str,  # Which models
+    chain: str,
+) -> pd.DataFrame:  # One line a task
+    "Probes of one checkpoint of a chain, in the layer that is shown."
+    d = selectivity_data(rows, family, chain)
+    shown = d.groupby("task")["layer"].agg(layer_at)
+    d = d[(d["metric"] == "micro_f1") & (d["layer"] == d["task"].map(shown))]
+    arm = arm_of(chain)
+    setting = f"{arm['size']} {arm['setting']}".strip()
+    return d.assign(arm=arm["arm"], budget=arm["budget"], setting=setting)
+
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #5f2be7e2
 PROBED = ["arm", "budget", "setting", "step", "task"]  # first columns of `probed`, behind them `selectivity_data`'s
 
@@ -267,18 +309,19 @@ def probed(
     rows: pd.DataFrame,  # All rows
 ) -> pd.DataFrame:  # One line an arm, step and task: `PROBED`, then `selectivity_data`'s; empty if no chain was probed
     "Probes of chains, in one layer."
-    out = []
-    for (family, l1, step), g in chains_only(rows[rows["evaluator"] == "probe"]).groupby(["family", "l1", "step"]):
-        d = selectivity_data(g, family, l1)
-        shown = d["task"].map(d.groupby("task")["layer"].agg(layer_at))
-        d = d[(d["metric"] == "micro_f1") & (d["layer"] == shown)]
-        arm = arm_of(l1)
-        setting = " ".join(filter(None, (arm["size"], arm["setting"])))
-        out.append(d.assign(arm=arm["arm"], budget=arm["budget"], setting=setting))
-    if not out:
+    probes = chains_only(rows[rows["evaluator"] == "probe"])
+    checkpoints = probes.groupby(["family", "l1", "step"])
+    found = [_probed_checkpoint(d, family, chain) for (family, chain, _), d in checkpoints]
+    if not found:
         return pd.DataFrame(columns=PROBED)
-    others = [c for c in out[0] if c not in PROBED]
-    return pd.concat(out)[[*PROBED, *others]].sort_values(PROBED, ignore_index=True)
+    others = [c for c in found[0] if c not in PROBED]
+    return pd.concat(found)[[*PROBED, *others]].sort_values(PROBED, ignore_index=True)
+
+# %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #73a9bf90
+def _probed_cell(x) -> str:  # `x`: a line of `probed`, as a tuple
+    "Probe, control task and selectivity of one task, per cent."
+    half = 50 * (x.high - x.low)
+    return f"{100 * x.probe:.1f} – {100 * x.control:.1f} = {100 * x.selectivity:.1f} ± {half:.1f}"
 
 # %% ../../../nbs/5_results/07_nursery/05_growth.ipynb #6ff1069c
 def table_probed(
@@ -286,15 +329,11 @@ def table_probed(
     # For reading: a row an arm and step; "probe - control = selectivity ± half of its 95% interval", per cent
 ) -> pd.DataFrame:
     "Probes for reading."
-
-    def cell(x):
-        width = 50 * (x.high - x.low)
-        return f"{100 * x.probe:.1f} – {100 * x.control:.1f} = {100 * x.selectivity:.1f} ± {width:.1f}"
-
+    d = data.assign(cell=[_probed_cell(x) for x in data.itertuples()], task=data["task"].map(PROBES))
+    d["then"] = [f"{tokens / 1e6:g}" for tokens in data["budget"]]
     keys = ["arm", "then", "setting", "step", "seeds"]
-    d = data.assign(cell=[cell(x) for x in data.itertuples()], task=data["task"].map(PROBES))
-    d["then"] = [f"{b / 1e6:g}" for b in data["budget"]]
     d["seeds"] = d.groupby(keys[:-1])["seeds"].transform("min")
     wide = d.pivot(index=keys, columns="task", values="cell").fillna("–").reset_index()
-    wide = wide[[*keys, *(t for t in PROBES.values() if t in wide)]]
-    return wide.rename(columns=dict(arm="first", then="then (M)")).astype(str)
+    tasks = [task for task in PROBES.values() if task in wide]
+    names = dict(arm="first", then="then (M)")
+    return wide[[*keys, *tasks]].rename(columns=names).astype(str)

@@ -21,17 +21,19 @@ def two_lines(
 ) -> tuple:  # (residual sum of squares, change point); (inf, NaN) where no fit becomes steeper
     "The best fit of a line and then a steeper one."
     best = math.inf, math.nan
-    for k in np.linspace(t[0], t[-2], 4 * len(t)):
-        X = np.stack([np.ones(len(t)), t, np.maximum(0, t - k)], 1)
-        beta = np.linalg.lstsq(X, y, rcond=None)[0]
+    for change in np.linspace(t[0], t[-2], 4 * len(t)):
+        terms = np.stack([np.ones(len(t)), t, np.maximum(0, t - change)], 1)
+        beta = np.linalg.lstsq(terms, y, rcond=None)[0]
         if beta[2] < 0:
-            best = min(best, (float(np.square(y - X @ beta).sum()), k))
+            rss = float(np.square(y - terms @ beta).sum())
+            best = min(best, (rss, change))
     return best
 
 # %% ../../../nbs/5_results/07_nursery/01_plateau.ipynb #eb58fca8
 def one_line(t, y) -> float:
     "Residual sum of squares of a single line."
-    return float(np.square(y - np.polyval(np.polyfit(t, y, 1), t)).sum())
+    line = np.polyval(np.polyfit(t, y, 1), t)
+    return float(np.square(y - line).sum())
 
 # %% ../../../nbs/5_results/07_nursery/01_plateau.ipynb #24a7afb2
 def _bic(rss, parameters, n):
@@ -77,6 +79,18 @@ def leaves_plateau(
     rests = _bic(rss, 4, n) < _bic(one_line(t, y), 2, n)
     return float(change) if rests else through
 
+# %% ../../../nbs/5_results/07_nursery/01_plateau.ipynb #b30ddbd3
+def _mean_departure(
+    t,  # (S,) tokens at which each run leaves; NaN: it has not left
+) -> dict:  # seeds, left, tokens, low, high
+    "When the runs of an arm leave, on average."
+    left = int(np.isfinite(t).sum())
+    all_left = left == len(t)
+    mean = t.mean() if all_left else math.nan
+    half = half_width(t.std(ddof=1), len(t), mean) if all_left and len(t) > 1 else math.nan
+    low = float(np.maximum(0, mean - half))
+    return dict(seeds=len(t), left=left, tokens=mean, low=low, high=float(mean + half))
+
 # %% ../../../nbs/5_results/07_nursery/01_plateau.ipynb #9d3948d4
 def plateau_rows(
     curves: pd.DataFrame,  # From `nursery_curves`, one setting an arm
@@ -84,12 +98,8 @@ def plateau_rows(
     "When each arm leaves the plateau."
     out = []
     for key, arm in curves.groupby(ARM_KEYS):
-        runs = [d for _, d in arm.sort_values("tokens").groupby("seed")]
-        t = np.array([leaves_plateau(d["tokens"], d["value"], d["plateau"].iloc[0]) for d in runs])
-        left = int(np.isfinite(t).sum())
-        mean = t.mean() if left == len(t) else math.nan
-        half = half_width(t.std(ddof=1), len(t), mean) if left == len(t) > 1 else math.nan
-        low = float(np.maximum(0, mean - half))
-        high = float(mean + half)
-        out.append(dict(zip(ARM_KEYS, key), seeds=len(t), left=left, tokens=mean, low=low, high=high))
+        t = []
+        for _, run in arm.sort_values("tokens").groupby("seed"):
+            t.append(leaves_plateau(run["tokens"], run["value"], run["plateau"].iloc[0]))
+        out.append(dict(zip(ARM_KEYS, key)) | _mean_departure(np.array(t)))
     return pd.DataFrame(out)

@@ -64,18 +64,22 @@ def efficiency(
 ) -> tuple:  # (1 - (N+T)/T0 of the means, low, high)
     "Share of all tokens that is saved, with its interval by the delta method."
     t = np.asarray(tokens, float)
-    z = np.asarray(zero, float)
-    T = t.mean()
-    Z = z.mean()
-    value = 1 - (nursery + T) / Z
-    if min(len(t), len(z)) < 2:
+    zero = np.asarray(zero, float)
+    spent = nursery + t.mean()
+    alone = zero.mean()
+    value = 1 - spent / alone
+    if min(len(t), len(zero)) < 2:
         return value, math.nan, math.nan
-    parts = t.var(ddof=1) / len(t) / Z**2, (nursery + T) ** 2 / Z**4 * z.var(ddof=1) / len(z)
+    of_arm = t.var(ddof=1) / len(t) / alone**2
+    of_baseline = spent**2 / alone**4 * zero.var(ddof=1) / len(zero)
+    variance = of_arm + of_baseline
+    error = math.sqrt(variance)
     # both sides equal over seeds but for rounding
-    if math.sqrt(sum(parts)) <= ALIKE:
+    if error <= ALIKE:
         return value, math.nan, math.nan
-    dof = sum(parts) ** 2 / (parts[0] ** 2 / (len(t) - 1) + parts[1] ** 2 / (len(z) - 1))
-    half = student_t.ppf((1 + level) / 2, dof) * math.sqrt(sum(parts))
+    # degrees of freedom as Welch's
+    dof = variance**2 / (of_arm**2 / (len(t) - 1) + of_baseline**2 / (len(zero) - 1))
+    half = student_t.ppf((1 + level) / 2, dof) * error
     return value, value - half, value + half
 
 # %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c009a0
@@ -263,6 +267,13 @@ def losses_at(
     seeds = curves.sort_values("tokens").groupby("seed")
     return [float(np.interp(flops, d["flops"], d["value"])) for _, d in seeds]
 
+# %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #34f3a00e
+def _run_ends(
+    curves: pd.DataFrame,  # Of one arm
+) -> pd.Series:  # By seed
+    "Operations at which each run ends."
+    return curves.groupby("seed")["flops"].max()
+
 # %% ../../../nbs/5_results/07_nursery/02_savings.ipynb #c017
 def _mid_course(at, end, alone_end):
     "Whose schedule is not over where both are read: alone, nursery or neither (empty)."
@@ -277,9 +288,10 @@ def _at_its_end(
     ends: dict,  # The same -> operations at which all of its seeds have ended
 ) -> dict:  # Columns of `at_equal_flops` behind `ARM_KEYS`
     "Loss of an arm and of the baseline after the same number of operations."
-    end = float(d.groupby("seed")["flops"].max().mean())
+    end = float(_run_ends(d).mean())
     at = min([end, max(ends.values(), default=end)])
-    best = least({key: losses_at(x, at) for key, x in others.items() if ends[key] >= WHOLE * at})
+    far_enough = {key: alone for key, alone in others.items() if ends[key] >= WHOLE * at}
+    best = least({key: losses_at(alone, at) for key, alone in far_enough.items()})
     mine = losses_at(d, at)
     other = losses_at(others[best], at) if best in others else []
     gain, low, high = difference(other, mine) if other else (math.nan,) * 3
@@ -308,9 +320,11 @@ def at_equal_flops(
 ) -> pd.DataFrame:
     "Losses after the same number of operations."
     out = []
+    candidates = curves if alone is None else alone
     for (family, size), alike in curves.groupby(["family", "size"]):
-        others = _alone(curves if alone is None else alone, family, size, baseline)
-        ends = {key: float(x.groupby("seed")["flops"].max().min()) for key, x in others.items()}
-        for key, d in alike[alike["nursery"] != baseline].groupby(ARM_KEYS):
+        others = _alone(candidates, family, size, baseline)
+        ends = {key: float(_run_ends(d).min()) for key, d in others.items()}
+        arms = alike[alike["nursery"] != baseline]
+        for key, d in arms.groupby(ARM_KEYS):
             out.append(dict(zip(ARM_KEYS, key)) | _at_its_end(d, others, ends))
     return pd.DataFrame(out)

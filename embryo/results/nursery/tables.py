@@ -67,20 +67,31 @@ def told_baselines(
         names.append(f"{e.size}: {alone}" if e.size else alone)
     return "; ".join(names)
 
+# %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #b3b10df3
+def _said_fields(
+    variant: dict,  # Of the profile's section `variants`
+) -> str:  # "lr 0.0005, batch 64"
+    "What a setting sets; how often a run is measured belongs to none."
+    told = []
+    for section in ("pretrain", "model"):
+        for field_name, value in variant.get(section, {}).items():
+            if field_name != "curve_every":
+                told.append(f"{field_name} {value}")
+    return ", ".join(told)
+
 # %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #3cc02e7f
 def told_settings(
     variants: dict,  # Section `variants` of a profile
     data: pd.DataFrame,  # What is shown; its columns setting and setting0 are read
 ) -> str:  # "b64: batch 64; lr5: lr 0.0005"; empty where no setting has a name
-    "What the names of settings stand for; how often a run is measured belongs to none."
-    shown = [s for column in ("setting", "setting0") if column in data for s in data[column].dropna()]
-    words = {word for setting in shown for word in setting.split()}
-
-    def fields(name):
-        parts = [variants[name].get(section, {}) for section in ("pretrain", "model")]
-        return ", ".join(f"{k} {v}" for part in parts for k, v in part.items() if k != "curve_every")
-
-    return "; ".join(f"{name}: {fields(name)}" for name in sorted(words & set(variants) - {"kept"}))
+    "What the names of settings stand for."
+    words = set()
+    for column in ("setting", "setting0"):
+        if column in data:
+            for setting in data[column].dropna():
+                words.update(setting.split())
+    named = sorted(words & set(variants) - {"kept"})
+    return "; ".join(f"{name}: {_said_fields(variants[name])}" for name in named)
 
 # %% ../../../nbs/5_results/07_nursery/04_tables.ipynb #95f3fea4a0
 def _savings_line(e) -> dict:  # `e`: an arm, with what `table_savings` joins, as a tuple

@@ -17,10 +17,15 @@ from ..levels import MAIN
 from .curves import ALIKE, ARM_KEYS, NOTHING, arm_of, plain_setting
 from .growth import chains_only
 from .savings import BELOW, savings
-from .tables import millions, nats, percent, with_interval
+from .tables import gain, millions, nats, percent, with_interval
 from ..p1.losses import FAMILY
 from ..p2.scores import seed_scores
 from ..statistics import contrast, over_seeds
+
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #151c94bd
+def _error_of_mean(errors) -> float:  # `errors`: standard errors of independent scores
+    "Standard error of the mean of scores."
+    return (errors**2).sum() ** 0.5 / len(errors)
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c006
 # group of the rows -> name
@@ -40,11 +45,13 @@ def trivial_seeds(
     # stderr; the splits of MNLI are averaged
 ) -> pd.DataFrame:
     "Scores of predictors that know no word."
-    t = rows[(rows["evaluator"] == "trivial") & rows["task"].isin(list(tasks)) & rows["split"].isin(["dev", "dev-mm"])]
-    t = t[t["metric"] == t["task"].map(MAIN)].drop_duplicates(["task", "group", "split", "seed"])
-    t = t.assign(who=t["group"].map(lambda g: TRIVIAL.get(g, g)))
-    by = t.groupby(["who", "task", "metric", "seed"], as_index=False, dropna=False)
-    return by.agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", lambda s: (s**2).sum() ** 0.5 / len(s)))
+    asked = rows["task"].isin(list(tasks)) & rows["split"].isin(["dev", "dev-mm"])
+    t = rows[(rows["evaluator"] == "trivial") & asked]
+    main = t["metric"] == t["task"].map(MAIN)
+    t = t[main].drop_duplicates(["task", "group", "split", "seed"])
+    t = t.assign(who=t["group"].map(lambda group: TRIVIAL.get(group, group)))
+    by_seed = t.groupby(["who", "task", "metric", "seed"], as_index=False, dropna=False)
+    return by_seed.agg(value=("value", "mean"), n=("n", "sum"), stderr=("stderr", _error_of_mean))
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c006b
 NO_RIVAL = dict(b="", difference=math.nan, low=math.nan, high=math.nan)
@@ -121,11 +128,19 @@ def _trivial_cells(
     "Cells of the trivial predictors, in the order of `TRIVIAL`."
     t = over_seeds(trivial, by=("who", "task", "metric"))
     exact = t["high"] - t["low"] <= ALIKE
-    order = {who: i for i, who in enumerate(dict.fromkeys(TRIVIAL.values()))}
-    rank = t["who"].map(order).fillna(len(order))
-    t = t.assign(low=t["low"].mask(exact), high=t["high"].mask(exact), rank=rank)
-    t = t.assign(cell=[with_interval(e.value, e.low, e.high) for e in t.itertuples()])
-    return t.sort_values(["rank", "who"]).assign(first="trivial: " + t["who"], then="", setting="", seeds="")
+    t = t.assign(low=t["low"].mask(exact), high=t["high"].mask(exact))
+    names = list(dict.fromkeys(TRIVIAL.values()))
+    order = {who: i for i, who in enumerate(names)}
+    t["rank"] = t["who"].map(order).fillna(len(order))
+    t["cell"] = [with_interval(e.value, e.low, e.high) for e in t.itertuples()]
+    t = t.sort_values(["rank", "who"])
+    return t.assign(first="trivial: " + t["who"], then="", setting="", seeds="")
+
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #ebe42b28
+def _score_cell(e) -> str:  # `e`: a line of `task_scores`, as a tuple
+    "A score with its interval, and a star where it is above every trivial predictor."
+    star = "*" if e.above else ""
+    return with_interval(e.value, e.low, e.high) + star
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #7ff0364d
 def table_tasks(
@@ -133,12 +148,13 @@ def table_tasks(
     trivial: pd.DataFrame,  # From `trivial_seeds`
 ) -> pd.DataFrame:  # For reading: chains, then the trivial predictors; * = above all of these
     "Scores on tasks, for reading."
-    cells = [with_interval(e.value, e.low, e.high) + ("*" if e.above else "") for e in data.itertuples()]
-    d = data.assign(cell=cells, seeds=data.groupby("l1")["seeds"].transform("min").astype(str))
-    wide = [_wide(x) for x in (d, _trivial_cells(trivial)) if len(x)]
+    seeds = data.groupby("l1")["seeds"].transform("min").astype(str)
+    chains = data.assign(cell=[_score_cell(e) for e in data.itertuples()], seeds=seeds)
+    wide = [_wide(d) for d in (chains, _trivial_cells(trivial)) if len(d)]
     out = pd.concat(wide, ignore_index=True).fillna("–")
-    tasks = [t for t in P2_TASKS if t in out] + sorted(set(data["task"]) - set(P2_TASKS))
-    return out[[*SCORE_KEYS, *tasks]].rename(columns=dict(then="then (M)"))
+    printed = [task for task in P2_TASKS if task in out]
+    others = sorted(set(data["task"]) - set(P2_TASKS))
+    return out[[*SCORE_KEYS, *printed, *others]].rename(columns=dict(then="then (M)"))
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c011
 # columns of `task_changes`
@@ -172,12 +188,12 @@ def table_changes(
     data: pd.DataFrame,  # From `task_changes`
 ) -> pd.DataFrame:  # For reading
     "Scores before and after the last stay, for reading."
-    form = lambda x: f"{x:+.2f}"
-    changes = [with_interval(x.difference, x.low, x.high, form) for x in data.itertuples()]
-    d = data.assign(before=data["before"].map(nats), value=data["value"].map(nats), difference=changes)
+    d = data[["first", "then", "setting", "task"]].rename(columns=dict(then="then (M)"))
     d["seeds"] = data["seeds"].astype(str)
-    shown = d[["first", "then", "setting", "task", "seeds", "before", "value", "difference"]]
-    return shown.rename(columns=dict(then="then (M)", before="nursery alone", value="after"))
+    d["nursery alone"] = data["before"].map(nats)
+    d["after"] = data["value"].map(nats)
+    d["difference"] = [with_interval(x.difference, x.low, x.high, gain) for x in data.itertuples()]
+    return d
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c014
 def headline(
@@ -191,31 +207,39 @@ def headline(
     can = can[fewer == fewer.max()]
     return arms, can[can["budget"] == can["budget"].max()].sort_values("saved")
 
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #4b03af60
+def _alone_on(budget, setting) -> str:
+    "Schedule and setting of a baseline."
+    return f"{said(int(budget))} {plain_setting(setting)}".rstrip()
+
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c015a0
 def _effect(
     b,  # A line of `savings`
     target: str,  # L1 of the last stay, for reading
 ) -> str:
     "What an arm saves, in words."
-    model = FAMILY[b["family"]] + (f" of {b['size']}" if b["size"] else "")
-    # schedule and setting of the baseline
-    on = f"{said(int(b['budget0']))} {plain_setting(b['setting0'])}".rstrip()
+    model = FAMILY[b["family"]]
+    if b["size"]:
+        model += f" of {b['size']}"
+    sure = "no interval"
+    if not pd.isna(b["low"]):
+        sure = f"95% interval {millions(b['low'])} to {millions(b['high'])}"
     when = "earlier" if b["saved"] > 0 else "later"
-    sure = "no interval" if pd.isna(b["low"]) else f"95% interval {millions(b['low'])} to {millions(b['high'])}"
     shown = "" if b["low"] > 0 else ": no saving is shown"
     return (
         f"After a stay of {millions(b['nursery_tokens'])} million tokens in {b['nursery']}, a {model} comes to"
-        f" {b['level']:.2f} nats, for which {target} alone needs {millions(b['tokens0'])} million tokens ({on}),"
-        f" {millions(abs(b['saved']))} million tokens {when} ({sure}; {b['seeds']} and {b['seeds0']} seeds){shown}"
+        f" {b['level']:.2f} nats, for which {target} alone needs {millions(b['tokens0'])} million tokens"
+        f" ({_alone_on(b['budget0'], b['setting0'])}), {millions(abs(b['saved']))} million tokens {when}"
+        f" ({sure}; {b['seeds']} and {b['seeds0']} seeds){shown}"
     )
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #c015
 def _share(b) -> str:  # `b`: a line of `savings`
     "The share of all tokens that an arm saves, in words."
-    bounds = f" (delta method: {b['efficiency_low']:.0%} to {b['efficiency_high']:.0%})"
-    return (
-        f"with the nursery counted in that is {b['efficiency']:.0%} of all tokens{'' if pd.isna(b['low']) else bounds}"
-    )
+    share = f"with the nursery counted in that is {b['efficiency']:.0%} of all tokens"
+    if pd.isna(b["low"]):
+        return share
+    return f"{share} (delta method: {b['efficiency_low']:.0%} to {b['efficiency_high']:.0%})"
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #8aaf1413a0
 def _tried(b, here) -> str:  # `b`: a line of `savings`; `here`: arms of its size
@@ -229,7 +253,7 @@ def _tried(b, here) -> str:  # `b`: a line of `savings`; `here`: arms of its siz
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #8aaf1413
 def _at_other_size(x) -> str:  # `x`: a line of `savings`, as a tuple
     "What the same nursery saves at another size."
-    alone = f"{said(int(x.budget0))} {plain_setting(x.setting0)}".strip()
+    alone = _alone_on(x.budget0, x.setting0)
     sure = "no interval" if pd.isna(x.low) else f"{millions(x.low)} to {millions(x.high)}"
     return (
         f"; {x.size} (then {said(int(x.budget))}; alone on {alone}): {millions(x.saved)} million ({sure};"
@@ -258,10 +282,24 @@ def in_a_sentence(
     sizes = "".join(_at_other_size(x) for x in others.itertuples())
     return f"{_effect(best, name)}; {_share(best)}{tried}{sizes}"
 
-# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #9aa42614
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #0799c298
 AGAINST = ["level", "tokens0", "saved", "low", "high", "efficiency", "efficiency_low", "efficiency_high"]
 
 
+def _against_one(
+    mine: pd.DataFrame,  # Curves of an arm
+    alone: pd.DataFrame,  # Curves of the baseline, one budget and setting
+    below: float,  # As in `savings`
+    baseline: str,  # Nursery of the baseline
+) -> dict:  # seeds0, reached0, and `AGAINST`
+    "What an arm saves, read against one setting of the baseline."
+    read = savings(pd.concat([alone, mine]), below, baseline)
+    of_baseline = read["nursery"] == baseline
+    reached = int(read.loc[of_baseline, "reached"].iloc[0])
+    saving = read.loc[~of_baseline, AGAINST].iloc[0].to_dict()
+    return dict(seeds0=alone["seed"].nunique(), reached0=reached) | saving
+
+# %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #9aa42614
 def against_each(
     curves: pd.DataFrame,  # From `nursery_curves`, all settings
     arm: dict,  # `ARM_KEYS` and setting of an arm
@@ -274,12 +312,10 @@ def against_each(
     keys = [*ARM_KEYS, "setting"]
     mine = curves[(curves[keys] == pd.Series({k: arm[k] for k in keys})).all(axis=1)]
     alike = (curves["family"] == arm["family"]) & (curves["size"] == arm["size"])
+    alone = curves[(curves["nursery"] == baseline) & alike]
     out = []
-    for (budget, setting), g in curves[(curves["nursery"] == baseline) & alike].groupby(["budget", "setting"]):
-        read = savings(pd.concat([g, mine]), below, baseline)
-        alone = read[read["nursery"] == baseline].iloc[0]
-        line = dict(budget0=budget, setting0=setting, seeds0=g["seed"].nunique(), reached0=int(alone["reached"]))
-        out.append(line | read.loc[read["nursery"] != baseline, AGAINST].iloc[0].to_dict())
+    for (budget, setting), d in alone.groupby(["budget", "setting"]):
+        out.append(dict(budget0=budget, setting0=setting) | _against_one(mine, d, below, baseline))
     return pd.DataFrame(out)
 
 # %% ../../../nbs/5_results/07_nursery/06_tasks.ipynb #ee584aaca0

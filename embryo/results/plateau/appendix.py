@@ -375,15 +375,29 @@ def forecasts(rows, clinic):
     data.attrs["forecast"] = forecast(data)
     return data
 
+# %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #5c0f0fa4
+def _need_rows(
+    runs: pd.DataFrame,  # From `needed`
+) -> list:  # Of dicts
+    "What each setting needs."
+    out = []
+    for e in by_setting(runs).itertuples():
+        setting = dict(task="plateau", n=e.seeds, group=f"{e.nursery} {e.setting} {e.size} {e.budget / 1e6:g}M")
+        values = dict(tokens=e.tokens, seconds=e.seconds, final=e.final, reached=e.reached)
+        out += [dict(setting, metric=metric, value=v) for metric, v in values.items() if not pd.isna(v)]
+    return out
+
+# %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #b248e349
+def _lead_rows(
+    moves: pd.DataFrame,  # From `movements`
+) -> list:  # Of dicts; without signs that never moved
+    "How far each sign leads."
+    moved = [e for e in leads(moves).itertuples() if e.moved]
+    return [dict(task="signs", group=e.sign, metric="lead", value=e.lead, n=e.moved) for e in moved]
+
 # %% ../../../nbs/5_results/08_plateau/03_appendix.ipynb #d048472d
 def clinic_rows(
     clinic: Clinic,
 ) -> list:  # Of dicts, as `row_frame` takes them
     "What each setting needs, and how far each sign leads."
-    out = []
-    for e in by_setting(clinic.runs).itertuples():
-        arm = dict(task="plateau", n=e.seeds, group=f"{e.nursery} {e.setting} {e.size} {e.budget / 1e6:g}M")
-        values = dict(tokens=e.tokens, seconds=e.seconds, final=e.final, reached=e.reached)
-        out += [dict(arm, metric=metric, value=v) for metric, v in values.items() if v == v]
-    moved = [e for e in leads(clinic.moves).itertuples() if e.moved]
-    return out + [dict(task="signs", group=e.sign, metric="lead", value=e.lead, n=e.moved) for e in moved]
+    return _need_rows(clinic.runs) + _lead_rows(clinic.moves)

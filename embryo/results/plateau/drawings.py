@@ -50,6 +50,23 @@ def in_colour(
     best = [name for name in ends.index if name not in plain][:COLOURED]
     return dict(zip(best, sns.color_palette("tab10"))) | dict.fromkeys(plain, "black")
 
+# %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #b9406340
+def _draw_runs(
+    ax,
+    data: pd.DataFrame,  # As of `plot_levers`, by tokens
+    colours: dict,  # From `in_colour`
+    labels: dict,  # {name: what the legend says}
+):
+    "A line a run; the first of each setting that has a colour is told in the legend."
+    told = set()
+    for (name, _), run in data.groupby(["name", "seed"]):
+        look = dict(color="0.75", lw=0.8)
+        if name in colours:
+            look = dict(color=colours[name], lw=1.6, zorder=3)
+        label = None if name in told else labels.get(name)
+        told.add(name)
+        ax.plot(run["tokens"] / 1e6, run["value"], label=label, **look)
+
 # %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #29804dae
 def plot_levers(
     data: pd.DataFrame,  # name, seed, tokens (nursery included), value, plateau, level; `plain`: is it the baseline?
@@ -60,22 +77,18 @@ def plot_levers(
     colours = in_colour(data)
     seeds = data.groupby("name")["seed"].nunique()
     labels = {name: f"{name}, {seeds[name]} seeds" if seeds[name] > 1 else name for name in colours}
-    ends = data.sort_values("tokens").groupby("name")["value"].last().rename(labels)
-    told = set()
-    for (name, _), d in data.sort_values("tokens").groupby(["name", "seed"]):
-        label = labels.get(name) if name not in told else None
-        told.add(name)
-        shown = dict(color=colours[name], lw=1.6, zorder=3) if name in colours else dict(color="0.75", lw=0.8)
-        ax.plot(d["tokens"] / 1e6, d["value"], label=label, **shown)
+    by_tokens = data.sort_values("tokens")
+    _draw_runs(ax, by_tokens, colours, labels)
     plateau, level = data[["plateau", "level"]].iloc[0]
     ax.axhline(plateau, ls=":", color="gray", label="plateau: frequencies only")
     ax.axhline(level, ls="--", color="gray", lw=0.8, label="half a nat below")
     bottom = data["value"].min() - 0.1
     ax.set(xlabel="tokens (million, nursery included)", ylabel="held-out loss (nats)", ylim=(bottom, plateau + 0.6))
-    handles, names = ax.get_legend_handles_labels()
-    order = sorted(range(len(names)), key=lambda i: ends.get(names[i], 99))
+    # the legend is in the order of the losses at the end, what is no setting stands behind
+    ends = by_tokens.groupby("name")["value"].last().rename(labels)
+    entries = sorted(zip(*ax.get_legend_handles_labels()), key=lambda entry: ends.get(entry[1], 99))
     grey = len(ends) - len(colours)
-    beside(ax, [(handles[i], names[i]) for i in order], title=f"{grey} others in gray" if grey > 0 else None)
+    beside(ax, entries, title=f"{grey} others in gray" if grey > 0 else None)
     return fig
 
 # %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #c88f598a
@@ -120,20 +133,29 @@ def plot_signs(
 ):  # matplotlib figure
     "Early signs of runs laid over each other."
     fig, axes = panels(2, -(-len(shown) // 2), 12, 4.6, sharex=True, layout="constrained")
-    names = list(dict.fromkeys(data["name"]))
+    colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(data["name"]))}
     for ax, sign in zip(axes.flat, shown):
-        own = data[data["sign"] == sign]
-        for (name, _, _), d in own.sort_values("ahead").groupby(["name", "chain", "seed"], sort=False):
-            ax.plot(d["ahead"] / 1e6, d["value"], color=f"C{names.index(name)}", lw=0.9, alpha=0.7)
+        own = data[data["sign"] == sign].sort_values("ahead")
+        for (name, _, _), run in own.groupby(["name", "chain", "seed"], sort=False):
+            ax.plot(run["ahead"] / 1e6, run["value"], color=colours[name], lw=0.9, alpha=0.7)
         ax.axvline(0, color="black", lw=0.8)
         ax.set_title(SIGNS[sign], fontsize=7.5)
     for ax in axes[-1]:
         ax.set(xlabel="tokens from the departure (million)")
     runs = data.drop_duplicates(["name", "chain", "seed"]).groupby("name").size()
-    labels = [f"{name}, {counted(runs[name], 'run')}" for name in names]
-    lines = [(axes[0, 0].plot([], [], color=f"C{i}")[0], label) for i, label in enumerate(labels)]
-    beside(axes[0, -1], lines)
+    entries = []
+    for name, colour in colours.items():
+        line = axes[0, 0].plot([], [], color=colour)[0]
+        entries.append((line, f"{name}, {counted(runs[name], 'run')}"))
+    beside(axes[0, -1], entries)
     return fig
+
+# %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #4b366043
+def _draw_lead(ax, y, line, colour):
+    "One sign: its mean lead, and the interval where it has one."
+    if math.isfinite(line["low"]):
+        ax.plot([line["low"] / 1e6, line["high"] / 1e6], [y, y], color=colour, lw=1.5)
+    ax.plot(line["lead"] / 1e6, y, "o", color=colour)
 
 # %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #62cdb087
 IDLE = ("same",)  # signs whose date says nothing of a departure: they go the same way in runs that never leave (ours)
@@ -143,20 +165,36 @@ def plot_leads(
     table: pd.DataFrame,  # From `leads`
 ):  # matplotlib figure
     "How long before the loss each sign moves."
-    d = table[(table["sign"] != "loss") & (table["moved"] >= table["runs"] / 2)].reset_index(drop=True)
+    often = table["moved"] >= table["runs"] / 2
+    d = table[(table["sign"] != "loss") & often].reset_index(drop=True)
     fig, axes = panels(1, 1, 10, 1.2 + 0.3 * len(d), layout="constrained")
     ax = axes[0, 0]
     for y, line in d.iterrows():
-        colour = "0.7" if line["sign"] in IDLE else "#1b4f72"
-        if math.isfinite(line["low"]):
-            ax.plot([line["low"] / 1e6, line["high"] / 1e6], [y, y], color=colour, lw=1.5)
-        ax.plot(line["lead"] / 1e6, y, "o", color=colour)
+        _draw_lead(ax, y, line, "0.7" if line["sign"] in IDLE else "#1b4f72")
     ax.axvline(0, color="black", lw=0.8)
-    names = [f"{SIGNS[e.sign]}\nfirst in {e.first}, moved in {e.moved} of {e.runs} runs" for e in d.itertuples()]
     ax.set(yticks=range(len(d)), ylim=(len(d) - 0.5, -0.5), xlabel="tokens before the loss moves (million, 95%)")
-    for label, sign in zip(ax.set_yticklabels(names, fontsize=7.5), d["sign"]):
+    names = [f"{SIGNS[e.sign]}\nfirst in {e.first}, moved in {e.moved} of {e.runs} runs" for e in d.itertuples()]
+    labels = ax.set_yticklabels(names, fontsize=7.5)
+    for label, sign in zip(labels, d["sign"]):
         label.set_color("0.6" if sign in IDLE else "black")
     return fig
+
+# %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #3518c16c
+def _draw_departures(ax, d, name, mark):
+    "A dot a run: when its warning rang, and when it left."
+    left = d["left"].notna().sum()
+    if left:
+        ax.plot(d["rang"] / 1e6, d["left"] / 1e6, mark, ms=5, label=f"{name} (n={left})")
+
+# %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #c2c15f28
+def _draw_band(ax, last, ratios):
+    "The mean ratio and its band, up to the last warning."
+    times, low, high = ratios
+    if not math.isfinite(times):
+        return
+    x = np.array([0, last])
+    ax.plot(x, times * x, color="gray", label=f"{times:.2f} times")
+    ax.fill_between(x, low * x, high * x, color="gray", alpha=0.15, lw=0, label=f"95%: {low:.2f} to {high:.2f}")
 
 # %% ../../../nbs/5_results/08_plateau/02_drawings.ipynb #a64c28d8
 def plot_forecast(
@@ -168,18 +206,12 @@ def plot_forecast(
     rang = data[data["rang"].notna()]
     stayed = rang[rang["left"].isna()]
     top = 1.1 * np.nanmax([rang["left"].max(), rang["rang"].max()]) / 1e6
-    for (chose, mark), d in zip(((True, "o"), (False, "s")), (rang[rang["chose"]], rang[~rang["chose"]])):
-        name = "seeds that chose" if chose else "other seeds"
-        if d["left"].notna().any():
-            ax.plot(d["rang"] / 1e6, d["left"] / 1e6, mark, ms=5, label=f"{name} (n={d['left'].notna().sum()})")
+    _draw_departures(ax, rang[rang["chose"]], "seeds that chose", "o")
+    _draw_departures(ax, rang[~rang["chose"]], "other seeds", "s")
     if len(stayed):
         label = f"had not left at the end (n={len(stayed)})"
         ax.plot(stayed["rang"] / 1e6, [0.98 * top] * len(stayed), "x", color="black", label=label)
-    times, low, high = data.attrs["forecast"]
-    x = np.array([0, rang["rang"].max() / 1e6])
-    if math.isfinite(times):
-        ax.plot(x, times * x, color="gray", label=f"{times:.2f} times")
-        ax.fill_between(x, low * x, high * x, color="gray", alpha=0.15, lw=0, label=f"95%: {low:.2f} to {high:.2f}")
+    _draw_band(ax, rang["rang"].max() / 1e6, data.attrs["forecast"])
     ax.set(xlabel="tokens until a head had turned to its neighbours (million)", xlim=(0, None), ylim=(0, 1.02 * top))
     ax.set(ylabel="tokens to half a nat\nbelow the plateau (million)")
     beside(ax)

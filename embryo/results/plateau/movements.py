@@ -36,26 +36,51 @@ def _by_step(d, metric, how="max"):
     "One number a step: the largest or smallest over heads."
     return d[d["metric"] == metric].groupby("step")["value"].agg(how)
 
+# %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #372786d6
+def _neighbours(d):
+    "Attention to the previous and to the next token together, largest head."
+    heads = d[d["metric"].isin(["attention_previous", "attention_next"])]
+    by_head = heads.groupby(["step", "group"])["value"].sum()
+    return by_head.groupby("step").max()
+
+# %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #28e3cfc3
+def _cosine(d):
+    "Cosine of two positions, last layer."
+    levels = d[d["metric"] == "cosine"]
+    last = levels[levels["layer"] == levels["layer"].max()]
+    return last.set_index("step")["value"]
+
+# %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #ca4eb8a6
+def _pull(d):
+    "Gradient of queries and keys over that of the rest."
+    norms = d[d["metric"] == "gradient_norm"].pivot_table(index="step", columns="group", values="value")
+    return norms["query-key"] / norms["rest"]
+
+# %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #621ce988
+def _divergence(d, reference):
+    "How far predictions are from unigram, bigram or copy: cross-entropy less the entropy of these."
+    own = d[d["group"] == reference].pivot_table(index="step", columns="metric", values="value")
+    return own["cross_entropy"] - own["reference_entropy"]
+
 # %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #f443c604
 def signs_of_run(
     d: pd.DataFrame,  # Rows of one run
 ) -> pd.DataFrame:  # By tokens: a column a sign of `SIGNS`
     "The signs of one run over its tokens."
-    heads = d[d["metric"].isin(["attention_previous", "attention_next"])]
-    both = heads.groupby(["step", "group"])["value"].sum().groupby("step").max()
-    out = {"loss": d[(d["metric"] == "loss") & (d["split"] == "heldout")].groupby("step")["value"].last()}
-    out["neighbours"] = both
-    out["same"] = _by_step(d, "attention_same")
-    out["entropy"] = _by_step(d, "attention_entropy", "min")
-    levels = d[d["metric"] == "cosine"]
-    out["cosine"] = levels[levels["layer"] == levels["layer"].max()].set_index("step")["value"]
-    pulls = d[d["metric"] == "gradient_norm"].pivot_table(index="step", columns="group", values="value")
-    out["pull"] = pulls["query-key"] / pulls["rest"]
-    for name in ("unigram", "bigram", "copy"):
-        own = d[d["group"] == name].pivot_table(index="step", columns="metric", values="value")
-        out[name] = own["cross_entropy"] - own["reference_entropy"]
+    heldout = d[(d["metric"] == "loss") & (d["split"] == "heldout")]
+    signs = dict(
+        loss=heldout.groupby("step")["value"].last(),
+        neighbours=_neighbours(d),
+        same=_by_step(d, "attention_same"),
+        entropy=_by_step(d, "attention_entropy", "min"),
+        cosine=_cosine(d),
+        pull=_pull(d),
+        unigram=_divergence(d, "unigram"),
+        bigram=_divergence(d, "bigram"),
+        copy=_divergence(d, "copy"),
+    )
     tokens = d[d["metric"] == "tokens"].groupby("step")["value"].first()
-    table = pd.DataFrame(out).dropna().join(tokens.rename("tokens"))
+    table = pd.DataFrame(signs).dropna().join(tokens.rename("tokens"))
     return table.set_index("tokens").sort_index()[list(SIGNS)]
 
 # %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #f9a4923b
@@ -103,6 +128,18 @@ def way_of(
     within = values[(values.index >= begins) & ~(values.index > ends)]
     return float(within.iloc[-1] - within.iloc[0]) if len(within) > 1 else math.nan
 
+# %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #72f80a8e
+def _signs_alone(
+    rows: pd.DataFrame,  # Rows of chains
+):  # Iterator of (run, its signs, its plateau in nats)
+    "Runs whose signs were kept, and that saw one L1 only: after another there is no rest to look at."
+    for run, d in rows.groupby(RUN):
+        plateau = d.loc[d["metric"] == "plateau", "value"]
+        alone = "," not in run[1]
+        kept = (d["metric"] == "cross_entropy").any()
+        if alone and kept and len(plateau):
+            yield run, signs_of_run(d), plateau.iloc[0]
+
 # %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #66fba928
 def movements(
     rows: pd.DataFrame,  # All rows of chains, with early signs
@@ -111,18 +148,15 @@ def movements(
     # end of a run that never left)
 ) -> pd.DataFrame:
     "When each sign of each run moved."
-    r = need(rows, "early signs (signs = true in the profile)", evaluator="chain")
-    need(r, "early signs (signs = true in the profile)", metric="cross_entropy")
+    asked = "early signs (signs = true in the profile)"
+    chains = need(rows, asked, evaluator="chain")
+    need(chains, asked, metric="cross_entropy")
     out = []
-    for run, d in r.groupby(RUN):
-        plateau = d.loc[d["metric"] == "plateau", "value"]
-        if "," in run[1] or plateau.empty or not (d["metric"] == "cross_entropy").any():
-            continue  # after another L1 there is no rest to look at
-        s = signs_of_run(d)
-        begins, ends = rest_of(s, plateau.iloc[0])
-        moved = {name: moved_at(s[name], begins, ends) for name in SIGNS}
+    for run, signs, plateau in _signs_alone(chains):
+        begins, ends = rest_of(signs, plateau)
+        moved = {name: moved_at(signs[name], begins, ends) for name in SIGNS}
         for name, t in moved.items():
-            way = way_of(s[name], begins, ends)
+            way = way_of(signs[name], begins, ends)
             out.append(dict(zip(RUN, run), sign=name, moved=t, lead=moved["loss"] - t, left=ends, way=way))
     return pd.DataFrame(out, columns=[*RUN, "sign", "moved", "lead", "left", "way"])
 
@@ -137,9 +171,10 @@ def leads(
     out = []
     for name, d in left.groupby("sign", sort=False):
         lead = d["lead"].dropna()
-        half = float(half_width(lead.std(), len(lead), lead.mean())) if len(lead) else math.nan
+        mean = lead.mean()
+        half = float(half_width(lead.std(), len(lead), mean)) if len(lead) else math.nan
         counts = dict(runs=len(d), moved=len(lead), first=int((lead > 0).sum()))
-        out.append(dict(sign=name, **counts, lead=lead.mean(), low=lead.mean() - half, high=lead.mean() + half))
+        out.append(dict(sign=name, **counts, lead=mean, low=mean - half, high=mean + half))
     columns = ["sign", "runs", "moved", "first", "lead", "low", "high"]
     return pd.DataFrame(out, columns=columns).sort_values("lead", ascending=False, ignore_index=True)
 
@@ -160,6 +195,14 @@ def that_rested(
     "The runs that did not leave before they had rested."
     return found[~(found["left"] < RESTED)].reset_index(drop=True)
 
+# %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #ebbb9779
+def _rang_at(
+    neighbours: pd.Series,  # Attention to them, by tokens
+) -> float:  # Tokens; NaN: never
+    "When some head looked at its neighbours so much more than any did at the first look."
+    rings = neighbours.index[neighbours > TURNED * neighbours.iloc[0]]
+    return float(rings[0]) if len(rings) else math.nan
+
 # %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #28fba017
 def alarms(
     rows: pd.DataFrame,  # All rows of chains, with early signs
@@ -168,14 +211,9 @@ def alarms(
 ) -> pd.DataFrame:
     "When the warning would have rung, and when the loss left."
     out = []
-    for run, d in rows[rows["evaluator"] == "chain"].groupby(RUN):
-        plateau = d.loc[d["metric"] == "plateau", "value"]
-        if "," in run[1] or plateau.empty or not (d["metric"] == "cross_entropy").any():
-            continue
-        s = signs_of_run(d)
-        left = rest_of(s, plateau.iloc[0])[1]
-        rings = s.index[s["neighbours"] > TURNED * s["neighbours"].iloc[0]]
-        rang = float(rings[0]) if len(rings) else math.nan
+    for run, signs, plateau in _signs_alone(rows[rows["evaluator"] == "chain"]):
+        _, left = rest_of(signs, plateau)
+        rang = _rang_at(signs["neighbours"])
         out.append(dict(zip(RUN, run), rang=rang, left=left, times=left / rang))
     return pd.DataFrame(out, columns=[*RUN, "rang", "left", "times"])
 
@@ -188,8 +226,11 @@ def forecast(
     n = len(ratios)
     if n < 3:
         return math.nan, math.nan, math.nan
-    half = student_t.ppf((1 + LEVEL) / 2, n - 1) * ratios.std(ddof=1) * math.sqrt(1 + 1 / n)
-    return tuple(float(np.exp(ratios.mean() + x)) for x in (0, -half, half))
+    mean = ratios.mean()
+    quantile = student_t.ppf((1 + LEVEL) / 2, n - 1)
+    # of one more run: its own spread, and the error of the mean
+    half = quantile * ratios.std(ddof=1) * math.sqrt(1 + 1 / n)
+    return tuple(float(np.exp(x)) for x in (mean, mean - half, mean + half))
 
 # %% ../../../nbs/5_results/08_plateau/01_movements.ipynb #21da509e
 def held_out(

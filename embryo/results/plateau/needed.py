@@ -58,6 +58,14 @@ def _mean(values) -> dict:
     half = float(half_width(v.std(ddof=1) if len(v) > 1 else math.nan, len(v), v.mean()))
     return {"": v.mean(), "_low": v.mean() - half, "_high": v.mean() + half}
 
+# %% ../../../nbs/5_results/08_plateau/00_needed.ipynb #472ddf57
+def _counted(
+    setting: tuple,  # Values of `SETTING`
+    d: pd.DataFrame,  # Its runs
+) -> dict:  # `SETTING`, seeds, reached (seeds that came so low)
+    "A setting, and how many of its runs left the plateau."
+    return dict(zip(SETTING, setting), seeds=len(d), reached=int(d["tokens"].notna().sum()))
+
 # %% ../../../nbs/5_results/08_plateau/00_needed.ipynb #884815e4
 def by_setting(
     runs: pd.DataFrame,  # From `needed`
@@ -66,8 +74,8 @@ def by_setting(
 ) -> pd.DataFrame:
     "How much each setting needs."
     out = []
-    for key, d in runs.groupby(SETTING):
-        line = dict(zip(SETTING, key), seeds=len(d), reached=int(d["tokens"].notna().sum()))
+    for setting, d in runs.groupby(SETTING):
+        line = _counted(setting, d)
         for name in ("tokens", "seconds", "final", "spent"):
             line |= {f"{name}{end}": v for end, v in _mean(d[name]).items()}
         out.append(line)
@@ -81,6 +89,19 @@ def ratio(
     "How many times as much one setting needs as another."
     return tuple(math.exp(x) for x in difference(np.log(a), np.log(b)))
 
+# %% ../../../nbs/5_results/08_plateau/00_needed.ipynb #44f76cbc
+def _compared(
+    d: pd.DataFrame,  # Runs of one setting, as `needed`
+    baseline: pd.DataFrame,  # Those of another
+) -> dict:  # tokens and seconds (ratios), final (difference of losses, nats), each with _low and _high
+    "One setting beside another."
+    read = {name: ratio(d[name], baseline[name]) for name in ("tokens", "seconds")}
+    read["final"] = difference(d["final"], baseline["final"])
+    out = {}
+    for name, (value, low, high) in read.items():
+        out |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    return out
+
 # %% ../../../nbs/5_results/08_plateau/00_needed.ipynb #6955c9a4
 def against(
     runs: pd.DataFrame,  # From `needed`
@@ -90,14 +111,7 @@ def against(
 ) -> pd.DataFrame:
     "Every setting against one."
     alike = runs[runs["size"] == baseline["size"].iloc[0]]
-    out = []
-    for key, d in alike.groupby(SETTING):
-        line = dict(zip(SETTING, key), seeds=len(d), reached=int(d["tokens"].notna().sum()))
-        read = {name: ratio(d[name], baseline[name]) for name in ("tokens", "seconds")}
-        read["final"] = difference(d["final"], baseline["final"])
-        for name, values in read.items():
-            line |= dict(zip((name, f"{name}_low", f"{name}_high"), values))
-        out.append(line)
+    out = [_counted(setting, d) | _compared(d, baseline) for setting, d in alike.groupby(SETTING)]
     return pd.DataFrame(out).sort_values(["tokens", "final"], ignore_index=True)
 
 # %% ../../../nbs/5_results/08_plateau/00_needed.ipynb #4c9cace9
@@ -111,10 +125,13 @@ def best_known(
     size: str,  # Of the models
 ) -> pd.DataFrame:  # Runs of one setting without a nursery; empty where none came so low
     "The best of the old settings."
-    there = runs[(runs["size"] == size) & (runs["nursery"] == NOTHING) & runs["setting"].isin(known)]
-    table = by_setting(there) if len(there) else there.assign(reached=0, seeds=0)
-    whole = table[(table["reached"] == table["seeds"]) & (table["seeds"] > 0)]
+    alone = (runs["size"] == size) & (runs["nursery"] == NOTHING)
+    there = runs[alone & runs["setting"].isin(known)]
+    if there.empty:
+        return there
+    table = by_setting(there)
+    whole = table[table["reached"] == table["seeds"]]
     if whole.empty:
         return there.iloc[:0]
-    most = whole[whole["seeds"] == whole["seeds"].max()].iloc[0]
-    return there[(there["setting"] == most["setting"]) & (there["budget"] == most["budget"])]
+    best = whole[whole["seeds"] == whole["seeds"].max()].iloc[0]
+    return there[(there["setting"] == best["setting"]) & (there["budget"] == best["budget"])]

@@ -74,17 +74,30 @@ def said_ratios(
     bases = old_runs(d, d["size"].iloc[0])
     return " ".join(_said_ratio(d, best, base) for base in bases)
 
+# %% ../../../nbs/5_results/08_plateau/05_sentences.ipynb #2568768d
+def _held(
+    low: float,  # Of the interval of a ratio
+    high: float,
+    asked: float,  # What the ratio was to be at most
+) -> str:
+    "Whether a ratio is as small as was asked for."
+    if high <= asked:
+        return "at most"
+    return "surely more than" if low > asked else "perhaps not at most"
+
 # %% ../../../nbs/5_results/08_plateau/05_sentences.ipynb #3a41d6a5
 def _said_ratio(d, best, base):
     "The best setting against an old one."
     table = against(d, base)
     line = table[(table["setting"] == best) & (table["nursery"] == NOTHING)].iloc[0]
-    said = []
+    ratios = []
     for name, asked in ASKED.items():
-        low, high = line[f"{name}_low"], line[f"{name}_high"]
-        held = "at most" if high <= asked else "surely more than" if low > asked else "perhaps not at most"
-        said.append(f"{line[name]:.2f} of its {WORDS[name]} [{low:.2f}, {high:.2f}], {held} {asked:.2f}")
-    return f"Against {base['setting'].iloc[0] or 'plain'} (old, n={len(base)}): {'; '.join(said)}."
+        low = line[f"{name}_low"]
+        high = line[f"{name}_high"]
+        interval = f"[{low:.2f}, {high:.2f}]"
+        ratios.append(f"{line[name]:.2f} of its {WORDS[name]} {interval}, {_held(low, high, asked)} {asked:.2f}")
+    setting = base["setting"].iloc[0] or "plain"
+    return f"Against {setting} (old, n={len(base)}): {'; '.join(ratios)}."
 
 # %% ../../../nbs/5_results/08_plateau/05_sentences.ipynb #b663ee1e
 def said_sizes(
