@@ -142,6 +142,7 @@ def series_settings(
     by_section = dict(model=_own_shape(profile, family, training["length"]), pretrain=training)
     found = {name: by_section[section][field] for name, (section, field) in SETTINGS.items()}
     cfg = PretrainConfig(**training)
+    found["length (tokens)"] = longest(cfg)  # of windows that grow, the last
     found["masked"] = said_masking(cfg)
     found["help for attention"] = said_help(cfg)
     found[TOKENS] = tokens_at(cfg, cfg.steps) / 1e6

@@ -75,7 +75,7 @@ def plain_setting(
     setting: str,  # Of an arm
 ) -> str:  # Without `kept`, which changes nothing that is learned
     "A setting for reading."
-    return " ".join(v for v in setting.split() if v != "kept")
+    return re.sub(r"(?<!\S)kept(?!\S)( in \S+)? ?", "", setting).strip()
 
 # %% ../../../nbs/5_results/07_nursery/00_curves.ipynb #c007
 def compared_chains(
