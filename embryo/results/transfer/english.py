@@ -39,8 +39,9 @@ def english_losses(
     rows: pd.DataFrame,  # Of one family
 ) -> pd.DataFrame:  # One line a model: l1, seed, tokens (in all), loss (held out, nats)
     "Where models of English ended."
-    trained = rows[rows["evaluator"].isin(["pretrain", "chain"])]
-    ends = at_last_step(trained[trained["l1"].map(ends_on_english)])
+    trained = rows["evaluator"].isin(["pretrain", "chain"])
+    of_english = rows["l1"].map(ends_on_english)
+    ends = at_last_step(rows[trained & of_english])
     of_last_stay = ends["group"].eq("") | ends["group"].str.endswith(" english")
     found = {
         "tokens": ends[ends["metric"] == "tokens"],
