@@ -12,7 +12,7 @@ from conftest import ROOT
 import embryo
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
-from embryo.results.grown.another import beside_another, last_scores
+from embryo.results.grown.another import beside_another, beside_several, last_scores
 from embryo.results.grown.tasks import gained_at, gained_from, task_curves
 from embryo.results.statistics import densest_seeds, over_first
 
@@ -315,27 +315,38 @@ def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
 
 
 def test_what_longer_trainings_add_is_that_of_the_rows():
-    "One ALBERT and one BERT of 42,000 updates beside three each of 16,000."
+    "Two ALBERTs and two BERTs of 42,000 updates beside three each of 16,000."
     front, text = said_in("index"), said_in("findings/01_learned")
+    text = text[text.index("## What 2.6 times as many updates add") : text.index("## A larger model on a GPU")]
     grown, longer = (embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown", "grown-long"))
-    beside = beside_another(grown, longer).set_index(["measure", "family"])
+    beside = beside_several(grown, longer).set_index(["measure", "family"])
+    assert set(beside["others"]) == {2}
     nats = beside.loc["masked words (nats)"]
-    assert set(nats["outside"]) == {"below"}
-    less = nats["mean"] - nats["other"]
-    assert f"cost {less['albert']:.2f} nats less in this ALBERT and {less['bert']:.2f} less in this BERT" in text
+    less, low, high = -nats.loc["bert", ["difference", "high", "low"]]
+    assert f"cost {less:.2f} nats less in BERTs ({low:.2f} to {high:.2f})" in text and low > 0
+    assert f"in ALBERTs {-nats['difference']['albert']:.2f}, which is not told" in text and nats["high"]["albert"] > 0
+    right = beside.loc["masked words right"]
+    assert (right["low"] > 0).all() and set(right["other"].round(2)) == {0.36} and "Of them 0.36 are right" in text
+    surely = ("hidden words right (GUM)", "parts of speech, layer 1", "roles, layer 1", "BLiMP")
+    assert all(beside.loc[(m, "albert"), "low"] > 0 and beside.loc[(m, "bert"), "difference"] > 0 for m in surely)
     facts = beside.loc["facts, common objects"]
-    assert set(facts["outside"]) == {""}
-    assert "among common objects {albert:.2f} and {bert:.2f} are right".format(**facts["other"]) in text
-    tuned, pairs = beside.loc["STS-B"]["other"], beside.loc["QNLI"]["other"]
-    assert f"the BERT comes to {tuned['bert']:.2f}, the ALBERT to {tuned['albert']:.2f}" in front
-    assert f"STS-B {tuned['bert']:.2f}, which is no longer below" in text and f"QNLI {pairs['bert']:.2f}" in text
-    before = longer[longer["step"].isna() | (longer["step"] <= 33_000)]
-    loss = last_scores(before).query("measure == 'masked words (nats)'").set_index("family")["value"]
-    end = nats["other"]
-    assert (
-        f"this ALBERT has {loss['albert']:.2f} nats on held-out windows of 64, at the end {end['albert']:.2f}" in text
-    )
-    assert f"BERT has {loss['bert']:.2f} and {end['bert']:.2f}" in text
+    assert facts["low"]["albert"] < 0 < facts["low"]["bert"] < 0.005
+    assert "ALBERTs name {:.2f}, where they had named {:.2f}".format(*facts.loc["albert", ["other", "mean"]]) in text
+    assert "BERTs {:.2f} instead of {:.2f}, by".format(*facts.loc["bert", ["other", "mean"]]) in text
+
+    ends = last_scores(longer).set_index(["measure", "family", "seed"])["value"].sort_index()
+    each = {key: "{:.2f} and {:.2f}".format(*d) for key, d in ends.groupby(["measure", "family"])}
+    assert f"two BERTs have {each['STS-B', 'bert']}, two ALBERTs {each['STS-B', 'albert']}" in front
+    assert f"(STS-B {each['STS-B', 'albert']}, their question" in text
+    assert f"BERTs have {each['STS-B', 'bert']} on STS-B, where" in text and f"{each['QNLI', 'bert']} on QNLI" in text
+    assert beside.loc["STS-B", "low"]["bert"] < 0 and beside.loc["QNLI", "low"]["bert"] < 0
+
+    heldout = "evaluator == 'pretrain' and split == 'heldout' and group == 'mlm' and metric == 'loss'"
+    loss = longer.query(heldout).set_index(["family", "step", "seed"])["value"].sort_index()
+    two = {key: "{:.2f} and {:.2f}".format(*d) for key, d in loss.groupby(["family", "step"]) if len(d) == 2}
+    assert two["albert", 33_000] == "3.78 and 3.78" and "both ALBERTs have 3.78 nats on held-out windows of 64" in text
+    assert f"after 36,000 they have {two['albert', 36_000]}, at the end {two['albert', 42_000]}" in text
+    assert f"BERTs have {two['bert', 33_000]} before, and {two['bert', 42_000]} at the end" in text
 
 
 def at_first_and_last(rows, split):
@@ -356,14 +367,18 @@ def test_what_larger_models_add_is_that_of_the_rows():
     lines = tuned[tuned["step"].notna()].set_index(["task", "family", "step"])
     sts, qqp, mnli, qnli = (lines.loc[task] for task in ("STS-B", "QQP", "MNLI", "QNLI"))
     bert, electra = ("bert", 4500), ("electra", 3000)
-    there = last_scores(longer).set_index(["measure", "family"])["value"]
+    ends = last_scores(longer).set_index(["measure", "family", "seed"])["value"].sort_index()
+    there = ends.groupby(["measure", "family"]).mean()
+    each = {key: "{:.2f} and {:.2f}".format(*d) for key, d in ends.groupby(["measure", "family"])}
     assert min(sts["low"][bert], sts["low"][electra]) > rule["STS-B"] > sts["low"]["bert", 2000]
     assert f"STS-B is {sts['value']['bert', 2000]:.2f} after a third of the updates, not above" in text
-    assert f"and {sts['value'][bert]:.2f} after three quarters, above it; four layers" in text
-    assert f"on 103 million tokens have {there['STS-B', 'bert']:.2f}" in text
-    assert f"QNLI is {qnli['value'][bert]:.2f} ({there['QNLI', 'bert']:.2f} there, the rule {rule['QNLI']:.2f})" in text
-    pair = f"QQP {qqp['value'][bert]:.2f} (F1; {there['QQP (F1)', 'bert']:.2f}, the rule {rule['QQP']:.2f})"
-    assert f"{pair}, MNLI {mnli['value'][bert]:.2f} ({there['MNLI', 'bert']:.2f}, the rule {rule['MNLI']:.2f})" in text
+    assert f"and {sts['value'][bert]:.2f} after three quarters, above it; two of four layers" in text
+    assert f"on 103 million tokens have {each['STS-B', 'bert']}" in text
+    assert f"QNLI is {qnli['value'][bert]:.2f} ({each['QNLI', 'bert']} there, the rule {rule['QNLI']:.2f})" in text
+    pair = f"QQP {qqp['value'][bert]:.2f} (F1; {each['QQP (F1)', 'bert']}, the rule {rule['QQP']:.2f})"
+    assert f"{pair}, MNLI {mnli['value'][bert]:.2f} ({each['MNLI', 'bert']}, the rule {rule['MNLI']:.2f})" in text
+    assert f"({each['STS-B', 'bert']} there), MNLI {mnli['value'][bert]:.2f} ({there['MNLI', 'bert']:.2f})" in front
+    assert "on 103 million have {:.2f} and {:.2f}".format(*there["BLiMP"][["albert", "bert"]]) in front
     assert qqp["low"][bert] > rule["QQP"] and mnli["low"][bert] > rule["MNLI"]
     assert (
         f"from {sts['value']['electra', 1000]:.2f} after a third of its updates to {sts['value'][electra]:.2f}" in text
