@@ -39,6 +39,7 @@ SHAPES = (  # layers, hidden, vocabulary, batch, length, optimizer
     (6, 512, 16000, 8, 128, "adamw"),
     (6, 512, 16000, 8, 128, "muon"),
 )
+LONG = 10_000  # updates of the training whose first are made: on a GPU the layers of long ones are compiled
 LARGE = ((12, 768, 50000, 150, 128, "adamw"),)  # base size; where there is a GPU
 if a.shapes:
     import torch
@@ -87,7 +88,7 @@ data = Dataset.from_dict(dict(input_ids=rows.tolist()))
 
 def ours(bf16, steps, where):
     cfg = PretrainConfig(
-        steps=steps,
+        steps=LONG,
         batch=a.batch,
         length=a.length,
         lr=1e-3,
@@ -98,7 +99,8 @@ def ours(bf16, steps, where):
         optimizer=a.optimizer,
     )
     t = time.perf_counter()
-    pretrain(corpus, None, fresh(), None, cfg, Path(where) / f"ours{time.perf_counter()}", progress=False)
+    folder = Path(where) / f"ours{time.perf_counter()}"
+    pretrain(corpus, None, fresh(), None, cfg, folder, progress=False, stop_after=steps)
     return time.perf_counter() - t
 
 

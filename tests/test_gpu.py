@@ -3,15 +3,24 @@
 Skipped where there is no CUDA.
 """
 
+from functools import partial
+
 import pytest
 import torch
 
+from embryo.corpora.laws import unstructured
 from embryo.evaluation.asking import examine
 from embryo.evaluation.evaluators import Asked, load_checkpoint
 from embryo.evaluation.tasks.finetune import finetune
 from embryo.evaluation.tasks.settings import FinetuneConfig
+from embryo.ground.machine import same_bits
+from embryo.models.models import build
 from embryo.pretraining.again import again
+from embryo.pretraining.batches import training_batch
+from embryo.pretraining.objectives import add_gradients
 from embryo.pretraining.runs import pretrain_run
+from embryo.pretraining.settings import PretrainConfig, attention_at
+from embryo.pretraining.training.recorded import Recordings
 
 GPU = "cuda"
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: torch.cuda.is_available() is False")
@@ -75,6 +84,74 @@ def test_the_same_bits_twice(lab, tmp_path, monkeypatch, family):
     dense = wide(lab, tmp_path / "dense", family, save=1)
     again_made = again(made[0], 4, progress=False)
     assert again_made.entries[4]["files"] == dense.entries[4]["files"]
+
+
+def asking(family, asked, **settings):
+    "A model that asks on the GPU, and its settings."
+    net = {k: v for k, v in WIDE.items() if k != "positions"}
+    model = build(family, 60, 64, pairs=asked in ("mlm+sop", "mlm+nsp"), **net | settings.pop("net", {}))
+    model.to(GPU).train().set_attn_implementation("sdpa")
+    how = dict(objective=asked, batch=16, length=64, warmup=5, mask_rate=0.3, attention_bias="neighbours")
+    return model, PretrainConfig(**how | settings)
+
+
+def gradients(model, answer):
+    "Loss, and the gradients of all weights in one row, of an answer; they are taken away."
+    row = torch.cat([p.grad.flatten().float() for p in model.parameters() if p.grad is not None]).clone()
+    model.zero_grad(set_to_none=True)
+    return answer[0].item(), row
+
+
+@pytest.mark.parametrize("steps", [100, 2000], ids=["recorded", "compiled"])
+@pytest.mark.parametrize(("family", "asked"), [*ASKED.items(), ("roberta", "mlm")])
+def test_a_recording_gives_the_gradients_of_the_plain_way(family, asked, steps):
+    "Batch after batch, with help for attention (update 0) and without; in fp32, padded or not."
+    model, cfg = asking(family, asked, steps=steps)
+    corpus = unstructured(60_000, vocab_size=55, line=(62, 62) if family == "electra" else (50, 62), seed=0)
+    corpus.header["pack"] = "line"
+    recordings = Recordings(model, cfg, bf16=False)
+    plainly = partial(add_gradients, model, cfg=cfg, bf16=False, dev=torch.device(GPU))
+    with same_bits(torch.device(GPU)):
+        for own in (0, 1, steps - 2, steps - 1):
+            batch = training_batch(corpus, cfg, own)
+            torch.manual_seed(own)
+            with attention_at(model, cfg, own):
+                plain = gradients(model, plainly(batch))
+            torch.manual_seed(own)
+            recorded = gradients(model, recordings.answer(batch, own))
+            if asked == "rtd":  # its draws are others: a recording has more places to draw for
+                assert recorded[0] == pytest.approx(plain[0], rel=0.05)
+                continue
+            assert recorded[0] == pytest.approx(plain[0], rel=1e-4)
+            assert torch.allclose(recorded[1], plain[1], rtol=0.01, atol=1e-3 * plain[1].abs().max().item())
+    assert len(recordings.made) >= 2 and {kind[-1] for kind in recordings.made} == {True, False}
+
+
+def test_chance_in_a_recording_is_that_of_the_seed():
+    "Dropout: the same numbers from one seed, also right after a recording was made, and others from another."
+    model, cfg = asking("bert", "mlm", steps=100, net=dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1))
+    corpus = unstructured(60_000, vocab_size=55, line=(62, 62), seed=0)
+    corpus.header["pack"] = "line"
+    batch = training_batch(corpus, cfg, 50)
+
+    def loss(recordings, seed):
+        torch.manual_seed(seed)
+        return recordings.answer(batch, 50)[0].item()
+
+    one, two = Recordings(model, cfg, bf16=True), Recordings(model, cfg, bf16=True)
+    first = loss(one, 1)
+    assert loss(one, 2) != first and loss(one, 1) == first == loss(two, 1)
+
+
+def test_what_is_not_recorded_takes_the_plain_way():
+    model, cfg = asking("electra", "rtd", steps=100)
+    corpus = unstructured(60_000, vocab_size=55, line=(50, 60), seed=0)
+    corpus.header["pack"] = "line"
+    assert Recordings(model, cfg, bf16=False).answer(training_batch(corpus, cfg, 50), 50) is None  # padded
+    model, cfg = asking("bert", "mlm", steps=100, attention_scale=2.0)
+    recordings = Recordings(model, cfg, bf16=False)
+    assert recordings.answer(training_batch(corpus, cfg, 0), 0) is None  # a factor on scores
+    assert recordings.answer(training_batch(corpus, cfg, 50), 50) is not None
 
 
 def test_a_step_again(lab, series, tmp_path, monkeypatch):

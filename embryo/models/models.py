@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FAMILIES', 'WITH_PAIRS', 'PRE_LAYER_NORM', 'MODEL_TYPES', 'BESIDE', 'BIASES', 'SIZES', 'ATTENTION', 'Electra',
-           'RobertaForPreTraining', 'build', 'generator_config', 'mlm_head', 'pair_head', 'layers_of', 'attention_bias',
-           'helped_attention', 'helped_mask', 'hidden_at', 'check_fit', 'check_config']
+           'RobertaForPreTraining', 'build', 'generator_config', 'mlm_head', 'pair_head', 'knows_layers', 'layers_of',
+           'attention_bias', 'helped_attention', 'helped_mask', 'hidden_at', 'check_fit', 'check_config']
 
 # %% ../../nbs/2_models/00_models.ipynb #c002
 from contextlib import contextmanager
@@ -218,15 +218,17 @@ def pair_head(
     )
 
 # %% ../../nbs/2_models/00_models.ipynb #c020a0
-def _whole_layers_only(model):
-    "Is this a model whose last layer we do not know how to compute in part?"
+def knows_layers(
+    model,  # A transformers model
+) -> bool:
+    "Is this a model whose last layer we can compute in part?"
     config = model.config
     return (
-        config.model_type not in MODEL_TYPES
-        or not config.num_hidden_layers
-        or config._attn_implementation not in ("sdpa", "eager")
-        or getattr(config, "is_decoder", False)
-        or (config.model_type == "albert" and config.inner_group_num != 1)
+        config.model_type in MODEL_TYPES
+        and bool(config.num_hidden_layers)
+        and config._attn_implementation in ("sdpa", "eager")
+        and not getattr(config, "is_decoder", False)
+        and not (config.model_type == "albert" and config.inner_group_num != 1)
     )
 
 # %% ../../nbs/2_models/00_models.ipynb #c020
@@ -247,8 +249,10 @@ def _by_sequence(
     B,
     T,
 ):  # (where (B, S): positions of each sequence, padded with 0; row (M,), slot (M,): where[row, slot] are the positions)
-    "Sort flat positions by the sequence that they lie in."
+    "Sort flat positions by the sequence that they lie in; on a GPU `where` is None: all of them."
     row = positions // T
+    if positions.is_cuda:
+        return None, row, positions % T
     count = torch.bincount(row, minlength=B)
     # place of a position among those of its sequence
     slot = torch.arange(len(positions), device=positions.device) - (count.cumsum(0) - count)[row]
@@ -280,7 +284,7 @@ def helped_attention(
     model,  # A model that `hidden_at` knows; of `Electra` both models are helped
     scale: float = 1.0,  # Factor on attention scores
     kind: str = "none",  # none, neighbours or equal
-    weight: float = 0.0,  # Size of the bias
+    weight=0.0,  # Size of the bias, a number; or a scalar of a GPU, whose number may change between two replays
 ):
     "Change the scores of attention for what passes through `hidden_at` or `helped_mask`; afterwards they are plain."
     plain = {m: m.scaling for m in model.modules() if hasattr(m, "num_attention_heads") and hasattr(m, "scaling")}
@@ -288,7 +292,8 @@ def helped_attention(
         m.scaling = scaling * scale
     parts = model.models() if isinstance(model, Electra) else [model]
     for part in parts:
-        part.attention_help = None if kind == "none" or not weight else (kind, weight)
+        helps = kind != "none" and (torch.is_tensor(weight) or weight)
+        part.attention_help = (kind, weight) if helps else None
     try:
         yield
     finally:
@@ -299,14 +304,14 @@ def helped_attention(
 
 # %% ../../nbs/2_models/00_models.ipynb #c022
 def _attend(model, attention, h, keys, where):
-    "Self-attention from the positions `where` (B, S) to all positions: (B, S, D)."
+    "Self-attention from the positions `where` (B, S), or all if it is None, to all positions: (B, S, D)."
     B, _, D = h.shape
 
     def heads(x):
         return x.view(B, -1, attention.num_attention_heads, attention.attention_head_size).transpose(1, 2)
 
-    q = attention.query(h.gather(1, where[..., None].expand(-1, -1, D)))
-    if keys is not None and keys.shape[2] > 1:
+    q = attention.query(h if where is None else h.gather(1, where[..., None].expand(-1, -1, D)))
+    if where is not None and keys is not None and keys.shape[2] > 1:
         rows = where[:, None, :, None].expand(-1, -1, -1, keys.shape[-1])
         keys = keys.expand(B, -1, -1, -1).gather(2, rows)
     q = heads(q)
@@ -332,6 +337,13 @@ def _with_help(model, input_ids, keys):
         return bias.masked_fill(~keys, torch.finfo(bias.dtype).min)
     return bias + keys
 
+# %% ../../nbs/2_models/00_models.ipynb #a83f4ea1
+def _mask_of_keys(model, h, attention_mask):
+    "Which positions can be attended to, as the layers of a model take it."
+    if attention_mask is not None and h.is_cuda and model.config._attn_implementation == "sdpa":
+        return attention_mask.bool()[:, None, None].expand(-1, -1, h.shape[1], -1)
+    return create_bidirectional_mask(config=model.config, inputs_embeds=h, attention_mask=attention_mask)
+
 # %% ../../nbs/2_models/00_models.ipynb #22903503
 def helped_mask(
     model,  # A model of transformers, whole
@@ -355,14 +367,13 @@ def hidden_at(
     body = model.base_model
     albert = model.config.model_type == "albert"
     types = {} if token_type_ids is None else dict(token_type_ids=token_type_ids)
-    if _whole_layers_only(model):
+    if not knows_layers(model):
         states = body(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
         return states.flatten(0, 1)[positions]
     h = body.embeddings(input_ids=input_ids, **types)
     if hasattr(body, "embeddings_project"):
         h = body.embeddings_project(h)
-    keys = create_bidirectional_mask(config=model.config, inputs_embeds=h, attention_mask=attention_mask)
-    keys = _with_help(model, input_ids, keys)
+    keys = _with_help(model, input_ids, _mask_of_keys(model, h, attention_mask))
     if albert:
         h = body.encoder.embedding_hidden_mapping_in(h)
     *layers, last = layers_of(model)
