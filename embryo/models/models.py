@@ -340,8 +340,8 @@ def _with_help(model, input_ids, keys):
 # %% ../../nbs/2_models/00_models.ipynb #a83f4ea1
 def _mask_of_keys(model, h, attention_mask):
     "Which positions can be attended to, as the layers of a model take it."
-    if attention_mask is not None and h.is_cuda and model.config._attn_implementation == "sdpa":
-        return attention_mask.bool()[:, None, None].expand(-1, -1, h.shape[1], -1)
+    if h.is_cuda and model.config._attn_implementation == "sdpa":
+        return None if attention_mask is None else attention_mask.bool()[:, None, None].expand(-1, -1, h.shape[1], -1)
     return create_bidirectional_mask(config=model.config, inputs_embeds=h, attention_mask=attention_mask)
 
 # %% ../../nbs/2_models/00_models.ipynb #22903503
