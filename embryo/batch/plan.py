@@ -11,7 +11,7 @@ import functools
 from dataclasses import asdict
 from pathlib import Path
 
-from .costs.cost import DEVICES, GPU, KEPT, UPDATE_S, cost, precision, rate
+from .costs.cost import DEVICES, GPU, KEPT, RECORDED_S, UPDATE_S, cost, precision, rate
 from .costs.past import factor, processor, read_past, read_planned, taken
 from .costs.record import NEAR, circumstances, is_near
 from .graph.parts import part_of
@@ -112,8 +112,9 @@ def assumed(
     else:
         out = [
             f"one data-centre GPU sustains {GPU['bf16']:.1e} operations/s in training and {GPU['fp32']:.0e} in"
-            f" scoring (the latter assumed, not measured), and needs at least {1e3 * UPDATE_S['cuda']:g} ms for each"
-            " layer of an update (measured on one H100)"
+            f" scoring (the latter assumed, not measured); an update takes at least {1e3 * RECORDED_S:g} ms in"
+            f" pretraining and {1e3 * UPDATE_S['cuda']:g} ms for each layer in fine-tuning (measured on an H200 and an"
+            " H100)"
         ]
     if not study.micro:
         out.append("tasks are as large as GLUE's; text, where no setting bounds it, is 80 MB long, as P2's (assumed)")

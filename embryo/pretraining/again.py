@@ -155,8 +155,8 @@ def unlike(
     out = [found[name] for name in OF_THE_MACHINE if name in found]
     for had, where in makers(series, begin, step):
         for name in ("processes", *DECIDE):
-            if name in had and had[name] != now[name]:
-                out.append(f"{name} {had[name]} -> {now[name]}{where}")
+            if name in had and had[name] != now.get(name):
+                out.append(f"{name} {had[name]} -> {now.get(name)}{where}")
     return sorted(set(out))
 
 # %% ../../nbs/3_pretraining/08_again.ipynb #ca559486

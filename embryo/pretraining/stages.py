@@ -21,7 +21,7 @@ import torch
 from ..corpora.tokens import IdCorpus
 from ..ground.errors import EmbryoError
 from ..ground.files import atomic, write_json
-from ..ground.machine import provenance
+from ..ground.machine import device, provenance
 from ..ground.profiles import checkpoint_steps
 from ..ground.seeds import digest
 from ..models.models import Electra, check_fit, pair_head
@@ -29,6 +29,7 @@ from ..models.series import Series, step_damage
 from ..models.states import read_index, usable_states
 from .objectives import find_objective, objective_source
 from .settings import PretrainConfig
+from .training.recorded import compiles
 
 # %% ../../nbs/3_pretraining/03_stages.ipynb #c007
 # settings that change no number: how often the state is kept
@@ -228,12 +229,13 @@ def updating_code() -> str:
 
 # %% ../../nbs/3_pretraining/03_stages.ipynb #becab228
 def made_with() -> dict:
-    "Versions, device, threads, vector instructions and code that train now."
-    return provenance(cpu=torch.backends.cpu.get_cpu_capability(), code=updating_code())
+    "Versions, device, threads, vector instructions and code that train now; on a GPU, how layers are computed."
+    on_gpu = dict(layers="compiled" if compiles() else "plain") if device().type == "cuda" else {}
+    return provenance(cpu=torch.backends.cpu.get_cpu_capability(), code=updating_code(), **on_gpu)
 
 # %% ../../nbs/3_pretraining/03_stages.ipynb #46f4ca21
 # of what `made_with` says: what decides about the last bits of an update
-DECIDE = ("machine", "device", "cpu", "torch", "transformers", "numpy", "code")
+DECIDE = ("machine", "device", "cpu", "layers", "torch", "transformers", "numpy", "code")
 
 
 def maker(
@@ -241,7 +243,7 @@ def maker(
 ) -> dict:
     "What an update that is made now is made with, as far as its last bits depend on it."
     now = made_with()
-    return dict(processes=processes, **{k: now[k] for k in DECIDE})
+    return dict(processes=processes, **{k: now[k] for k in DECIDE if k in now})
 
 # %% ../../nbs/3_pretraining/03_stages.ipynb #d33d475c
 def with_stretch(
