@@ -227,8 +227,7 @@ def knows_layers(
         config.model_type in MODEL_TYPES
         and bool(config.num_hidden_layers)
         and config._attn_implementation in ("sdpa", "eager")
-        and not getattr(config, "is_decoder", False)
-        and not (config.model_type == "albert" and config.inner_group_num != 1)
+        and not (getattr(config, "is_decoder", False) or getattr(config, "inner_group_num", 1) != 1)
     )
 
 # %% ../../nbs/2_models/00_models.ipynb #c020
@@ -310,13 +309,11 @@ def _attend(model, attention, h, keys, where):
     def heads(x):
         return x.view(B, -1, attention.num_attention_heads, attention.attention_head_size).transpose(1, 2)
 
-    q = attention.query(h if where is None else h.gather(1, where[..., None].expand(-1, -1, D)))
+    asking = h if where is None else h.gather(1, where[..., None].expand(-1, -1, D))
     if where is not None and keys is not None and keys.shape[2] > 1:
         rows = where[:, None, :, None].expand(-1, -1, -1, keys.shape[-1])
         keys = keys.expand(B, -1, -1, -1).gather(2, rows)
-    q = heads(q)
-    k = heads(attention.key(h))
-    v = heads(attention.value(h))
+    q, k, v = heads(attention.query(asking)), heads(attention.key(h)), heads(attention.value(h))
     drop = model.config.attention_probs_dropout_prob if model.training else 0.0
     if model.config._attn_implementation == "sdpa":
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=keys, dropout_p=drop, scale=attention.scaling)

@@ -26,9 +26,6 @@ from ..ground.seeds import draw_tokens, sha256
 from ..models.models import helped_mask, hidden_at, mlm_head, pair_head
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c005
-NO_ANSWER = -100  # the label of a position that fills the room of a recording; cross-entropy leaves it out
-
-
 @dataclass
 class Batch:
     "What a model sees in one update, and what it is asked about it."
@@ -78,6 +75,7 @@ def masked_lm(
     return Part(F.cross_entropy(logits, batch.labels), logits, batch.labels)
 
 # %% ../../nbs/3_pretraining/00_objectives.ipynb #c016
+NO_ANSWER = -100  # the label of a position that fills the room of a recording; cross-entropy leaves it out
 OVER = ("selected", "sequences", "tokens")  # what the mean of a part may be taken over
 
 
@@ -229,8 +227,7 @@ def redraw(
     "Replace the selected tokens by draws of the generator."
     ids = batch.ids.clone()
     asked = batch.labels != NO_ANSWER
-    drawn = draw_tokens(logits, uniform_like(logits, batch.draws))
-    drawn = torch.where(asked, drawn, ids.view(-1)[batch.positions])
+    drawn = draw_tokens(logits, uniform_like(logits, batch.draws)).where(asked, ids.view(-1)[batch.positions])
     fake = torch.zeros_like(ids)
     ids.view(-1)[batch.positions] = drawn
     fake.view(-1)[batch.positions] = (asked & (drawn != batch.labels)).long()
