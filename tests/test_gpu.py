@@ -20,7 +20,7 @@ from embryo.pretraining.batches import training_batch
 from embryo.pretraining.objectives import add_gradients
 from embryo.pretraining.runs import pretrain_run
 from embryo.pretraining.settings import PretrainConfig, attention_at
-from embryo.pretraining.training.recorded import Recordings
+from embryo.pretraining.training.recorded import Recordings, with_room
 
 GPU = "cuda"
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: torch.cuda.is_available() is False")
@@ -114,14 +114,12 @@ def test_a_recording_gives_the_gradients_of_the_plain_way(family, asked, steps):
     with same_bits(torch.device(GPU)):
         for own in (0, 1, steps - 2, steps - 1):
             batch = training_batch(corpus, cfg, own)
+            roomy = with_room(batch, 64, asked in ("mlm+sop", "mlm+nsp"))  # ELECTRA draws once for each place
             torch.manual_seed(own)
             with attention_at(model, cfg, own):
-                plain = gradients(model, plainly(batch))
+                plain = gradients(model, plainly(roomy))
             torch.manual_seed(own)
             recorded = gradients(model, recordings.answer(batch, own))
-            if asked == "rtd":  # its draws are others: a recording has more places to draw for
-                assert recorded[0] == pytest.approx(plain[0], rel=0.05)
-                continue
             assert recorded[0] == pytest.approx(plain[0], rel=1e-4)
             assert torch.allclose(recorded[1], plain[1], rtol=0.01, atol=1e-3 * plain[1].abs().max().item())
     assert len(recordings.made) >= 2 and {kind[-1] for kind in recordings.made} == {True, False}
@@ -141,6 +139,21 @@ def test_chance_in_a_recording_is_that_of_the_seed():
     one, two = Recordings(model, cfg, bf16=True), Recordings(model, cfg, bf16=True)
     first = loss(one, 1)
     assert loss(one, 2) != first and loss(one, 1) == first == loss(two, 1)
+
+
+def test_a_compiled_training_goes_on_bit_for_bit(lab, tmp_path, monkeypatch):
+    "With dropout, and with early signs, which leave hooks in the layers of the run that was not stopped."
+    monkeypatch.setenv("EMBRYO_DEVICE", GPU)
+    net = NET | dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    how = HOW | dict(steps=1000, save=250, bf16=True, signs=True, objective="mlm+nsp")
+
+    def made(out, **stops):
+        return pretrain_run("bert", "english", 3, lab["corpora"], out, net, how, progress=False, **stops)
+
+    whole = made(tmp_path / "whole")
+    made(tmp_path / "stopped", stop_after=600)
+    stopped = made(tmp_path / "stopped")
+    assert [stopped.entries[k]["sha256"] for k in stopped.steps] == [whole.entries[k]["sha256"] for k in whole.steps]
 
 
 def test_what_is_not_recorded_takes_the_plain_way():
