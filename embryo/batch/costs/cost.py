@@ -28,9 +28,9 @@ DEVICES = ("cpu", "cuda")
 # share of `product_rate` that a CPU thread keeps: training in bf16 (measured: least squares over 15 trainings of
 # profile micro, two at a time on two cores of an AMD EPYC), and in fp32 (measured on its examinations)
 KEPT = dict(bf16=0.57, fp32=0.9)
-# operations/s of a data-centre GPU: in bf16 (measured: seven trainings of 8 x 512 at once on one H100 kept 1.7e14 with
-# its MPS daemon, 1.3e14 without), in fp32 (assumed), and of recorded updates in bf16 (measured on one H200, one training
-# alone, its layers compiled: 8 x 512 keeps 2.1e14, base size 3.0e14)
+# operations/s of a data-centre GPU: in bf16 (measured: seven trainings of 8 x 512 at once on one H100 kept 1.7e14
+# with its MPS daemon, 1.3e14 without), in fp32 (assumed), and of recorded updates in bf16 (measured on one H200, one
+# training alone, its layers compiled: 8 x 512 keeps 2.1e14, base size 3.0e14)
 GPU = dict(bf16=1.5e14, fp32=3e13, recorded=2e14)
 # seconds of one layer of one update: on a CPU beside the products (measured, as above); on a GPU at least, however
 # small the batch, where its kernels are launched one by one (measured: 48 ms for eight layers, one training alone on an
