@@ -119,7 +119,6 @@ def pairs(
 # %% ../../../nbs/1_corpora/05_identity/01_repeats.ipynb #e35ee1b8
 def pairs_sample(
     n: int,  # Ids that are used
-    vocab_size: int,  # V
     line,  # (shortest, longest)
     draws: int,  # D, lines
     rng,  # Generator
@@ -172,7 +171,7 @@ def pairs_floor(
     check_window("pairs", line, window)
     n = check_pairs(n_ids, vocab_size, line)
     rng = rng_for("pairs_floor", seed)
-    x, pair, L, i = pairs_sample(n, vocab_size, line, draws, rng)
+    x, pair, L, i = pairs_sample(n, line, draws, rng)
     rows = np.arange(draws)
     real = np.arange(x.shape[1]) < L[:, None]
     truth = x[rows, i]
