@@ -21,7 +21,7 @@ import torch
 from ..corpora.tokens import IdCorpus
 from ..ground.errors import EmbryoError
 from ..ground.files import atomic, write_json
-from ..ground.machine import device, provenance
+from ..ground.machine import compiles, device, provenance
 from ..ground.profiles import checkpoint_steps
 from ..ground.seeds import digest
 from ..models.models import Electra, check_fit, pair_head
@@ -29,7 +29,6 @@ from ..models.series import Series, step_damage
 from ..models.states import read_index, usable_states
 from .objectives import find_objective, objective_source
 from .settings import PretrainConfig
-from .training.recorded import compiles
 
 # %% ../../nbs/3_pretraining/03_stages.ipynb #c007
 # settings that change no number: how often the state is kept
