@@ -8,12 +8,13 @@ PROFILE ?= micro
 DATA ?=
 CORES ?= 0
 SEEDS ?=
+# of the tests: one more than two cores, for tests wait for the processes that they start
+WORKERS ?= 3
 PYTHON ?= python3
 BIN := .venv/bin
 # the root of the repository is the root of what is served: the front page links results and figures, which lie beside nbs/
 LAB := --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/nbs/index.ipynb --MultiKernelManager.default_kernel_name=embryo
 export OMP_NUM_THREADS ?= 1
-export TOKENIZERS_PARALLELISM ?= false
 
 run: setup
 	$(BIN)/embryo_run --profile $(PROFILE) --data "$(DATA)" --cores $(CORES) --seeds "$(SEEDS)"
@@ -24,9 +25,11 @@ plan: setup
 figures: setup
 	$(BIN)/embryo_figures --profile $(PROFILE) --data "$(DATA)"
 
+# a batch cuts its text into pieces on all cores; tests fork processes that have done so
+test: export TOKENIZERS_PARALLELISM ?= false
 test: setup
-	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 1200 $(BIN)/nbdev_test --n_workers 2
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder
+	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 1200 $(BIN)/nbdev_test --n_workers $(WORKERS)
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 book: .venv/.book
 	$(BIN)/embryo_book
