@@ -8,8 +8,6 @@ PROFILE ?= micro
 DATA ?=
 CORES ?= 0
 SEEDS ?=
-# of the tests: one more than two cores, for tests wait for the processes that they start
-WORKERS ?= 3
 PYTHON ?= python3
 BIN := .venv/bin
 # the root of the repository is the root of what is served: the front page links results and figures, which lie beside nbs/
@@ -28,8 +26,8 @@ figures: setup
 # a batch cuts its text into pieces on all cores; tests fork processes that have done so
 test: export TOKENIZERS_PARALLELISM ?= false
 test: setup
-	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 1200 $(BIN)/nbdev_test --n_workers $(WORKERS)
-	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 1200 $(BIN)/nbdev_test --n_workers 2
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder
 
 book: .venv/.book
 	$(BIN)/embryo_book
