@@ -120,7 +120,9 @@ def beside_several(
     several: pd.DataFrame,  # All rows of a profile with several trainings a family
     others: pd.DataFrame,  # All rows of a profile with several of another kind
     level: float = 0.95,  # Coverage of the interval
-) -> pd.DataFrame:  # One line a family and measure, in the order of `MEASURES`; low, high NaN where unknown
+    # One line a family and measure, in the order of `MEASURES`; low, high (of the line alone) and p (of its difference,
+    # adjusted for all lines after Benjamini and Hochberg) are NaN where unknown
+) -> pd.DataFrame:
     "What both kinds of trainings end at, and the difference of their means with Welch's interval."
     known = last_scores(several).groupby(["measure", "family"])["value"]
     new = last_scores(others).groupby(["measure", "family"], sort=False)["value"]
@@ -129,29 +131,33 @@ def beside_several(
         if (measure, family) not in known.groups:
             continue
         before = known.get_group((measure, family))
-        low = high = float("nan")
+        low = high = p = float("nan")
         scatter = max(before.std(), values.std()) > 0
         if scatter and min(len(before), len(values)) > 1:
-            low, high = stats.ttest_ind(values, before, equal_var=False).confidence_interval(level)
+            test = stats.ttest_ind(values, before, equal_var=False)
+            (low, high), p = test.confidence_interval(level), test.pvalue
         about = dict(family=family, measure=measure, trainings=len(before), mean=before.mean())
         about.update(others=len(values), other=values.mean(), difference=values.mean() - before.mean())
-        out.append(dict(about, low=low, high=high))
-    columns = ["family", "measure", "trainings", "mean", "others", "other", "difference", "low", "high"]
-    return pd.DataFrame(out, columns=columns).sort_values("family", kind="stable", ignore_index=True)
+        out.append(dict(about, low=low, high=high, p=p))
+    columns = ["family", "measure", "trainings", "mean", "others", "other", "difference", "low", "high", "p"]
+    data = pd.DataFrame(out, columns=columns).sort_values("family", kind="stable", ignore_index=True)
+    tested = data["p"].notna()
+    data.loc[tested, "p"] = stats.false_discovery_control(data.loc[tested, "p"])
+    return data
 
 # %% ../../../nbs/5_results/10_grown/05_another.ipynb #92b3e96b
 def table_several(
     data: pd.DataFrame,  # From `beside_several`
     kind: str = "others",  # What the other kind is called
+    level: float = 0.05,  # False discovery rate
 ) -> pd.DataFrame:  # Layout
-    "The same for reading; bold where the interval leaves out 0."
+    "The same for reading; bold where the difference is told, all lines considered."
     said = []
     for line in data.itertuples():
         text = f"{line.difference:+.2f}"
         if line.low == line.low:  # not NaN
             text += f" ({line.low:+.2f} to {line.high:+.2f})"
-        surely = line.low > 0 or line.high < 0
-        said.append(f"**{text}**" if surely else text)
+        said.append(f"**{text}**" if line.p < level else text)
     return pd.DataFrame(
         {
             "family": data["family"].str.upper(),
