@@ -128,11 +128,11 @@ def audit_rows(
 def losses_of_both(
     listed: pd.DataFrame,  # checkpoints.csv
     rows: pd.DataFrame,  # All rows beside it, with `series`
-) -> pd.DataFrame:  # Lines of series whose training is among the rows; value: what these have, NaN where nothing
+) -> pd.DataFrame:  # Lines that have a loss, of series with a training among the rows; value: what these have, or NaN
     "Held-out losses of checkpoints, as listed and as in the rows."
     is_loss = (rows["evaluator"] == "pretrain") & (rows["split"] == "heldout") & (rows["metric"] == "loss")
     of_words = rows.loc[is_loss & (rows["group"].fillna("") == ""), ["series", "step", "value"]]
-    trained = listed[listed["series"].isin(of_words["series"])]
+    trained = listed[listed["series"].isin(of_words["series"]) & listed["heldout"].notna()]
     return trained.merge(of_words.drop_duplicates(["series", "step"]), on=["series", "step"], how="left")
 
 # %% ../../nbs/2_models/07_audits.ipynb #4b021a73
