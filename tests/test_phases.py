@@ -109,9 +109,9 @@ def test_order_is_told_where_it_is_sure():
     groups = aligned(found)["group"]
     told = {(groups[o.a], groups[o.b]): o.order for o in orders(found).itertuples()}
     told |= {(b, a): dict(before="after", after="before").get(o, o) for (a, b), o in told.items()}
-    assert told["det.", "prep."] == "together"
+    assert told["det.", "prep."] == "not told"
     assert told["det.", "noun"] == told["noun", "proper noun"] == "before" and told["proper noun", "prep."] == "after"
-    assert set(orders(found[found["seed"] == 0])["order"]) == {"together"}
+    assert set(orders(found[found["seed"] == 0])["order"]) == {"not told"}
 
 
 def test_seeds_that_agree_on_a_coarse_grid_are_not_certain():
@@ -126,7 +126,7 @@ def test_seeds_that_agree_on_a_coarse_grid_are_not_certain():
     rows = row_frame(made, evaluator="mask_predict", task="pos-class", metric="accuracy", family="bert", l1="english")
     found = changes(rows)
     assert (found["p"] <= CHANCE).all() and found.groupby("group")["place"].nunique().tolist() == [1, 1]
-    assert orders(found)["order"].tolist() == ["together"]
+    assert orders(found)["order"].tolist() == ["not told"]
 
 
 # ---- seeds: predictions

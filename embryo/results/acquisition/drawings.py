@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EXAMPLES', 'SHAPE', 'NAMES', 'runs_of', 'said_left_out', 'told', 'caption_of', 'word_curves', 'plot_words',
            'word_ages', 'plot_word_ages', 'relation_table', 'laid_out', 'class_table', 'classes_laid_out',
-           'with_most_points', 'stage_curves', 'plot_stages', 'first_asked', 'published_folder']
+           'with_most_points', 'stages_text', 'stage_curves', 'plot_stages', 'first_asked', 'published_folder']
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #770856a4
 from pathlib import Path
@@ -237,6 +237,24 @@ def with_most_points(
     steps = d.groupby(["family", "l1", "seed"])["step"].transform("nunique")
     return d[steps == steps.groupby([d["family"], d["l1"]]).transform("max")]
 
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #f40db0b9
+def stages_text(
+    d: pd.DataFrame,  # With nearest: the mean step at which a divergence is smallest, NaN where it has none
+) -> str:
+    "The caption of divergences over steps: it explains vertical lines where there are any."
+    line = "the mean step at which it is smallest, its 95% interval over runs shaded"
+    none = "that is the first or the last step that was looked at"
+    if d["nearest"].notna().all():
+        vertical = f"Vertical: {line}."
+    elif d["nearest"].notna().any():
+        vertical = f"Vertical: {line}; none where {none}."
+    else:
+        vertical = f"No step is marked as the one at which it is smallest, for {none}."
+    return (
+        "Divergence of frequencies (unigram) and of what follows the token before (bigram) from the predictions, nats."
+        f" A line is a run. {vertical} Of each model the runs with the most steps."
+    )
+
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #fe2b9840
 def stage_curves(
     rows: pd.DataFrame,  # All rows
@@ -252,12 +270,7 @@ def stage_curves(
         d = pd.concat([d, published_divergences(published, model)], ignore_index=True)
     table = stages(d).rename(columns=dict(step="nearest"))
     d = d.merge(table.drop(columns=["seeds", "ended"]), on=["family", "l1", "reference"])
-    text = (
-        "Divergence of frequencies (unigram) and of what follows the token before (bigram) from the predictions, nats."
-        " Thin: a run; vertical: the mean step at which it is smallest, its 95% interval over runs shaded; none where"
-        " that is the first or the last step that was looked at. Of each model the runs with the most steps."
-    )
-    return told(d[d["step"] > 0].reset_index(drop=True), text)
+    return told(d[d["step"] > 0].reset_index(drop=True), stages_text(d))
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #9c0e7637
 def plot_stages(

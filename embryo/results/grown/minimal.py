@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..curves import steps_axis
 from ..figures import figure
-from ..p1.losses import FAMILY, bands_note, beside, chosen, key, wrapped
+from ..p1.losses import FAMILY, bands_note, beside, chosen, key, narrow_bands, pair_note, wrapped
 from ..statistics import over_first, over_seeds
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #3b10f1f5
@@ -72,7 +72,8 @@ def draw_phenomenon(
         colour = colours[family, l1]
         ax.plot(d["step"], d["value"], color=colour, marker=".", ms=4, **LINES[variant])
         if variant == "word-l2r" or one_variant:
-            ax.fill_between(d["step"], d["low"], d["high"], color=colour, alpha=0.15, lw=0)
+            band = narrow_bands(d)
+            ax.fill_between(band["step"], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
     for level in data["chance"].unique():
         ax.axhline(level, color="gray", ls=":", lw=1.2)
 
@@ -136,7 +137,7 @@ figure(
         " piece at a time. An ELECTRA answers by its generator, the part that predicts words."
         " Dotted: chance, which an untrained model has on average over models, not on each phenomenon."
     ),
-    notes=(bands_note, pairs_note),
+    notes=(bands_note, pair_note, pairs_note),
 )
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #8f0a4d97

@@ -11,7 +11,18 @@ import pandas as pd
 
 from ..curves import steps_axis
 from ..figures import counted, figure, points
-from ..p1.losses import FAMILY, FAMILY_HUES, GLUE, SAID, bands_note, beside, key, wrapped
+from embryo.results.p1.losses import (
+    FAMILY,
+    FAMILY_HUES,
+    GLUE,
+    SAID,
+    bands_note,
+    beside,
+    key,
+    narrow_bands,
+    pair_note,
+    wrapped,
+)
 from ..p1.tasks.drawings import draw_task_levels, fit_height, level_keys, whose_data
 from ..p1.tasks.scores import GLUE_COLUMNS, glue_data
 
@@ -47,11 +58,12 @@ def draw_curves(
         line = line.sort_values("step")
         color = FAMILY_HUES[family]
         ax.plot(line["step"], 100 * line["value"], ".-", color=color, lw=1.5)
+        band = narrow_bands(line)
         ax.fill_between(
-            line["step"].astype(float), 100 * line["low"], 100 * line["high"], color=color, alpha=0.15, lw=0
+            band["step"].astype(float), 100 * band["low"], 100 * band["high"], color=color, alpha=0.15, lw=0
         )
     draw_task_levels(ax, d[d["step"].isna()], [])
-    fit_height(ax, d)
+    fit_height(ax, narrow_bands(d))
     ax.set(title=d["task"].iloc[0], ylabel=f"{SAID[points(d)['metric'].iloc[0]]} x 100")
 
 # %% ../../../nbs/5_results/10_grown/04_tasks.ipynb #d23baabc
@@ -80,10 +92,9 @@ figure(
     task_curves,
     plot=plot_curves,
     title="Tasks - at every checkpoint that was fine-tuned",
-    text="Development scores of checkpoints, each fine-tuned by itself. The 95% band of two seeds may leave its"
-    " panel, and that of one seed is of examples only, so that the narrowest band need not be the"
-    " surest.",
-    notes=(bands_note,),
+    text="Development scores of checkpoints, each fine-tuned by itself. A band of one seed is of examples only, so that"
+    " the narrowest band need not be the surest.",
+    notes=(bands_note, pair_note),
     behind=whose_data,
 )
 

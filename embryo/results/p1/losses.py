@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['P1_TABLE2', 'P1_OFFICIAL', 'P1_EXACT', 'SPELLED', 'UNFORMED', 'P1_INDEX', 'P1_FORMS', 'P1_GLUE', 'GLUE', 'HUES',
-           'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'COLUMNS', 'PARTS', 'PAIRS', 'BINARY', 'PARTS_COLUMNS',
-           'OTHER_PARTS', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'family_name', 'panels', 'wrapped',
-           'beside', 'key', 'said_count', 'bands_note', 'depth_note', 'repeats', 'parts_data', 'draw_part',
-           'loss_level', 'draw_levels', 'parts_title', 'plot_parts', 'heldout_bands', 'unformed_note', 'table_losses']
+           'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'COLUMNS', 'PAIR_NOTE', 'PARTS', 'PAIRS', 'BINARY',
+           'PARTS_COLUMNS', 'OTHER_PARTS', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'family_name',
+           'panels', 'wrapped', 'beside', 'key', 'said_count', 'bands_note', 'depth_note', 'narrow_bands', 'pair_note',
+           'repeats', 'parts_data', 'draw_part', 'loss_level', 'draw_levels', 'parts_title', 'plot_parts',
+           'heldout_bands', 'unformed_note', 'table_losses']
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c002
 import numpy as np
@@ -254,6 +255,27 @@ def depth_note(
     if depth.max() == 12:
         return ""
     return f"The model has {depth.max():.0f} layers; the paper's layers of 12 are drawn at the same share of the depth."
+
+# %% ../../../nbs/5_results/05_p1/00_losses.ipynb #dca8a6a2
+PAIR_NOTE = (
+    "Two seeds have no band: with one degree of freedom it would be 12.7 standard errors to each side, and fill the"
+    " panel; it is in the CSV."
+)
+
+
+def narrow_bands(
+    data: pd.DataFrame,  # The numbers of a figure: seeds, low, high
+) -> pd.DataFrame:  # Without low and high where they are of two seeds
+    "Only the intervals that leave something to see."
+    two = data["seeds"] == 2
+    return data.assign(low=data["low"].mask(two), high=data["high"].mask(two))
+
+
+def pair_note(
+    data: pd.DataFrame,  # The numbers of a figure: step, seeds
+) -> str:  # A sentence, or ""
+    "Why some lines have no band."
+    return PAIR_NOTE if (points(data)["seeds"] == 2).any() else ""
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c020
 PARTS = {

@@ -209,10 +209,10 @@ def orders(
     found: pd.DataFrame,  # From `changes`
     # A line a pair: a, b (numbers of lines of `aligned`), difference, low, high (log10 step), p, seeds, order
 ) -> pd.DataFrame:
-    "Which of two curves changes first: before, after or together."
+    "Which of two curves changes first: before, after or not told."
     d = pair_lines(found)
     known = d["p"].notna()
     d.loc[known, "p"] = false_discovery_control(d.loc[known, "p"]) if known.any() else np.nan
     first = np.where(d["difference"] < 0, "before", "after")
     sure = d["p"] <= ORDER
-    return d.assign(order=np.where(sure, first, "together"))
+    return d.assign(order=np.where(sure, first, "not told"))

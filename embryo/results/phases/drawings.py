@@ -145,7 +145,7 @@ def order_table(
     rows: pd.DataFrame,  # All rows
     **options,  # Of `changes`
 ):  # (tidy: as `orders`, with names; layout: a line an ability)
-    "Which abilities rise together, and which surely after which."
+    "Which abilities rise when, and which surely after which."
     found = changes(rows, **options)
     curves = aligned(found)
     names = dict(zip(curves.index, short_names(curves)))
@@ -154,8 +154,8 @@ def order_table(
     told = told[["first", "second", "difference", "low", "high", "p", "seeds", "order"]]
     told.attrs["caption"] = (
         "Change points compared within seeds; an order is told at a false discovery rate of"
-        f" {ORDER} (Benjamini and Hochberg). Together: no order can be told with"
-        f" {counted(found['seed'].nunique(), 'seed')}."
+        f" {ORDER} (Benjamini and Hochberg), with {counted(found['seed'].nunique(), 'seed')}. Not told from: abilities"
+        " that may change before or after, which is not to say that they change together."
     )
     return told, laid_out(curves[curves["place"].notna()], pairs, names)
 
@@ -164,7 +164,7 @@ def both_ways(
     pairs: pd.DataFrame,  # From `orders`
 ) -> pd.DataFrame:  # Each pair twice, the second time turned
     "Pairs, to be looked up from either side."
-    opposite = {"before": "after", "after": "before", "together": "together"}
+    opposite = {"before": "after", "after": "before", "not told": "not told"}
     turned = pairs.assign(a=pairs["b"], b=pairs["a"], order=pairs["order"].map(opposite))
     return pd.concat([pairs, turned], ignore_index=True)
 
@@ -185,7 +185,7 @@ def laid_out(
     pairs: pd.DataFrame,  # From `orders`
     names: dict,  # Line of `aligned` -> name
 ) -> pd.DataFrame:
-    "A line an ability: whether it rises, its step, how many change with it, and what surely changed before."
+    "A line an ability: whether it rises, its step, from how many it is not told, and what surely changed before."
     both = both_ways(pairs)
     out = []
     for line in curves.itertuples():
@@ -197,12 +197,12 @@ def laid_out(
             "step": "≤ " * line.earliest + f"{10**line.place:,.0f}",
             "95%" if line.seeds > 1 else "between": interval,
         }
-        together = f"{(own['order'] == 'together').sum()} of {len(own)}"
-        out.append(about | {"not told from": together, "surely after": shortened(before)})
+        untold = f"{(own['order'] == 'not told').sum()} of {len(own)}"
+        out.append(about | {"not told from": untold, "surely after": shortened(before)})
     return pd.DataFrame(out)
 
 
-figure("x_phases_table1", order_table, title="Which together, which after which", text=caption_of)
+figure("x_phases_table1", order_table, title="Which after which", text=caption_of)
 
 # %% ../../../nbs/5_results/12_phases/02_drawings.ipynb #54cd7368
 KINDS = ["kind", "curves", "rise", "step", "first", "last", "before", "earliest"]
