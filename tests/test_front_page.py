@@ -10,6 +10,8 @@ import pytest
 from conftest import ROOT
 
 import embryo
+from embryo.batch.graph.recorded import held_against
+from embryo.batch.graph.study import read_study
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
 from embryo.results.grown.another import beside_another, beside_several, last_scores
@@ -487,6 +489,25 @@ def test_ages_and_divergence_of_the_findings_are_those_of_the_rows():
     apart = seed_divergence(rows).query("group == 'all'").set_index("step")["value"]
     said = "{:.2f} nats after 500 updates, {:.2f} after 2,000, {:.2f} at the end"
     assert said.format(*apart.loc[[500, 2000, 16_000]]) in text
+
+
+def test_what_the_findings_say_was_asked_is_among_the_rows():
+    "Which checkpoints of each training were examined, and what is missing at the end."
+    text = said_in("findings/01_learned")
+    held = {}
+    for profile in ("grown", "grown-long", "grown-gpu"):
+        rows = ROOT / f"papermill_runs/{profile}/rows.csv"
+        held[profile] = held_against(read_study(profile, dry=True), rows)
+        asked = held[profile].query("state != 'unasked'")
+        for template, state in asked.groupby("template")["state"]:
+            assert f"{(state == 'answered').sum():,} of {len(state):,}" in text, (profile, template)
+    words = held["grown"].query("asked == 'mask_predict' and state == 'answered'")
+    times = words.groupby(["family", "seed"])["step"].nunique()
+    assert "looked at twelve times on the way, the third BERT seven times" in text
+    assert times.drop([("electra", 0), ("bert", 2)]).eq(12).all() and times["bert", 2] == 7
+    on_the_way = held["grown-long"].query("state == 'answered' and step > 0")["step"]
+    assert "all before 33,000 updates" in text and on_the_way.min() == 33_000
+    assert set(held["grown-gpu"].query("state == 'answered'")["seed"]) == {0}
 
 
 def test_layers_of_the_findings_are_those_of_the_rows():

@@ -34,10 +34,18 @@ def test_seeds_one_after_the_other(run, tmp_path):
     code, out, err = run("embryo_plan", "--profile", "two.toml", "--seeds", "1")
     assert code == 0 and "finetune/roberta-none-s1" in out and "none-s0" not in out, err
     found = {}
+    answered = {}
     for seeds in ("0", "1", ""):
         code, out, err = run("embryo_run", "--profile", "two.toml", "--seeds", seeds, timeout=300)
         assert code == 0, err
         found[seeds] = measured(table)
+        code, answered[seeds], err = run("embryo_plan", "--profile", "two.toml", "--rows", table)
+        assert code == 0, err
+    assert answered["0"].splitlines() == [
+        "finetune: 1 of 2 questions are answered",
+        "missing: finetune roberta-none-s1: STS-B at step 0",
+    ]
+    assert answered["1"] == answered[""] == "finetune: 2 of 2 questions are answered\n"
     only = found["0"]
     assert set(only["seed"].dropna()) == {0} and set(found["1"]["seed"].dropna()) == {0, 1}
     kept = found["1"][found["1"]["seed"] != 1].reset_index(drop=True)

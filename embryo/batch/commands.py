@@ -16,9 +16,11 @@ from pathlib import Path
 
 from .budget import budget_lines, read_hours
 from .cluster.slurm import read_cluster, unfinished_jobs, with_limits
-from .graph.parts import read_seeds
+from .graph.parts import part_of, read_seeds
+from .graph.recorded import held_against, said_held
 from .graph.results import own_figures
 from .graph.series import corpus_nodes, series_nodes
+from .graph.study import read_study
 from .nodes import Node
 from .plan import Plan, comparison, measured
 from .progress import FAILED, listed, unmade
@@ -48,10 +50,15 @@ def embryo_plan(
     hours: str = "",  # A budget in hours: print which results fit, which do not, and what to cut
     cores: int = 0,  # Jobs at a time that the hours are for; 0 = one for each CPU core, or one GPU
     seeds: str = "",  # Only these seeds of each result, with commas between; default: all
+    rows: str = "",  # Rows (rows.csv, or a folder of them): print which of the profile's questions they answer
 ):
     "Print every node of a profile, what is done, and what the rest will take in time, memory and disk."
     budget = read_hours(hours)
     check_cores(cores)
+    if rows:
+        study = part_of(read_study(profile, data, dry=True), read_seeds(seeds))
+        print(*said_held(held_against(study, rows)), sep="\n")
+        return
     plan = Plan(profile, data, dry=True, on=device, seeds=read_seeds(seeds))
     if not budget:
         print(plan)
