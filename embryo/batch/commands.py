@@ -16,11 +16,10 @@ from pathlib import Path
 
 from .budget import budget_lines, read_hours
 from .cluster.slurm import read_cluster, unfinished_jobs, with_limits
-from .graph.parts import part_of, read_seeds
-from .graph.recorded import held_against, said_held
+from .graph.parts import read_seeds
+from .graph.recorded import said_rows
 from .graph.results import own_figures
 from .graph.series import corpus_nodes, series_nodes
-from .graph.study import read_study
 from .nodes import Node
 from .plan import Plan, comparison, measured
 from .progress import FAILED, listed, unmade
@@ -56,8 +55,7 @@ def embryo_plan(
     budget = read_hours(hours)
     check_cores(cores)
     if rows:
-        study = part_of(read_study(profile, data, dry=True), read_seeds(seeds))
-        print(*said_held(held_against(study, rows)), sep="\n")
+        print(*said_rows(profile, rows, data, read_seeds(seeds)), sep="\n")
         return
     plan = Plan(profile, data, dry=True, on=device, seeds=read_seeds(seeds))
     if not budget:

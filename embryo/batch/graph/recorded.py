@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['CHECKPOINT', 'QUESTION', 'ASKED', 'LOOKED_FOR', 'questions_of', 'answers_of', 'explained_by', 'known_answers',
-           'held_against', 'said_steps', 'said_questions', 'said_held']
+           'held_against', 'said_steps', 'said_questions', 'said_held', 'said_rows']
 
 # %% ../../../nbs/6_batch/02_graph/05_recorded.ipynb #7b0ebb6c
 import pandas as pd
 
+from .parts import part_of
 from .results import all_nodes
-from .study import Study
+from .study import Study, read_study
 from ...ground.errors import EmbryoError
 from ...ground.rows import read_rows
 
@@ -115,3 +116,14 @@ def said_held(
     for state in ("missing", "unasked"):
         lines += [f"{state}: {line}" for line in said_questions(held[held["state"] == state])]
     return lines
+
+# %% ../../../nbs/6_batch/02_graph/05_recorded.ipynb #101374f8
+def said_rows(
+    profile,  # Name or path of a profile
+    rows,  # Where `read_rows` finds rows of it
+    data: str = "",  # Data folder; not needed
+    seeds: list = (),  # Of `read_seeds`: only these; none: all
+) -> list:  # Of lines
+    "How much of a profile, or of some of its seeds, some rows hold."
+    study = part_of(read_study(profile, data, dry=True), seeds)
+    return said_held(held_against(study, rows))
