@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..curves import steps_axis
 from ..figures import figure
-from ..p1.losses import FAMILY, bands_note, beside, chosen, key, narrow_bands, pair_note, wrapped
+from ..p1.losses import FAMILY, beside, chosen, key, narrow_bands, narrow_note, wrapped
 from ..statistics import over_first, over_seeds
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #3b10f1f5
@@ -137,7 +137,7 @@ figure(
         " piece at a time. An ELECTRA answers by its generator, the part that predicts words."
         " Dotted: chance, which an untrained model has on average over models, not on each phenomenon."
     ),
-    notes=(bands_note, pair_note, pairs_note),
+    notes=(narrow_note, pairs_note),
 )
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #8f0a4d97

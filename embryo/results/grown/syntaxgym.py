@@ -18,7 +18,7 @@ from embryo.results.grown.minimal import (
     said_levels,
     with_gain,
 )
-from ..p1.losses import bands_note, chosen, pair_note
+from ..p1.losses import chosen, narrow_note
 
 # %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #c49d64c9
 CELL = ["family", "l1", "step", "task", "split", "group"]  # what makes a point
@@ -70,7 +70,7 @@ figure(
         " word is hidden, too; dashed: one piece at a time. Dotted: how often the same predictions hold for independent"
         " random surprisals; a model that prefers the same word everywhere may lie below."
     ),
-    notes=(bands_note, pair_note),
+    notes=(narrow_note,),
 )
 
 # %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #26abaa5a

@@ -16,11 +16,10 @@ from embryo.results.p1.losses import (
     FAMILY_HUES,
     GLUE,
     SAID,
-    bands_note,
     beside,
     key,
     narrow_bands,
-    pair_note,
+    narrow_note,
     wrapped,
 )
 from ..p1.tasks.drawings import draw_task_levels, fit_height, level_keys, whose_data
@@ -94,7 +93,7 @@ figure(
     title="Tasks - at every checkpoint that was fine-tuned",
     text="Development scores of checkpoints, each fine-tuned by itself. A band of one seed is of examples only, so that"
     " the narrowest band need not be the surest.",
-    notes=(bands_note, pair_note),
+    notes=(narrow_note,),
     behind=whose_data,
 )
 

@@ -6,9 +6,9 @@
 __all__ = ['P1_TABLE2', 'P1_OFFICIAL', 'P1_EXACT', 'SPELLED', 'UNFORMED', 'P1_INDEX', 'P1_FORMS', 'P1_GLUE', 'GLUE', 'HUES',
            'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'COLUMNS', 'PAIR_NOTE', 'PARTS', 'PAIRS', 'BINARY',
            'PARTS_COLUMNS', 'OTHER_PARTS', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'family_name',
-           'panels', 'wrapped', 'beside', 'key', 'said_count', 'bands_note', 'depth_note', 'narrow_bands', 'pair_note',
-           'repeats', 'parts_data', 'draw_part', 'loss_level', 'draw_levels', 'parts_title', 'plot_parts',
-           'heldout_bands', 'unformed_note', 'table_losses']
+           'panels', 'wrapped', 'beside', 'key', 'said_count', 'bands_note', 'depth_note', 'narrow_bands',
+           'narrow_note', 'repeats', 'parts_data', 'draw_part', 'loss_level', 'draw_levels', 'parts_title',
+           'plot_parts', 'heldout_bands', 'unformed_note', 'table_losses']
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c002
 import numpy as np
@@ -271,11 +271,14 @@ def narrow_bands(
     return data.assign(low=data["low"].mask(two), high=data["high"].mask(two))
 
 
-def pair_note(
-    data: pd.DataFrame,  # The numbers of a figure: step, seeds
-) -> str:  # A sentence, or ""
-    "Why some lines have no band."
-    return PAIR_NOTE if (points(data)["seeds"] == 2).any() else ""
+def narrow_note(
+    data: pd.DataFrame,  # The numbers of a figure: step, seeds, n
+) -> str:  # One sentence or two
+    "What those bands are made of that are drawn, and why some lines have none."
+    d = points(data)
+    two = d["seeds"] == 2
+    bands = "" if two.all() else bands_note(d[~two])
+    return f"{bands} {PAIR_NOTE}".strip() if two.any() else bands
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c020
 PARTS = {
