@@ -111,7 +111,7 @@ def assumed(
         ]
     else:
         out = [
-            f"one data-centre GPU sustains {GPU['recorded']:.1e} operations/s in pretraining and {GPU['fp32']:.0e} in"
+            f"one data-centre GPU sustains {GPU['recorded']:.1e} operations/s in pretraining and {GPU['scored']:.0e} in"
             f" scoring (the latter assumed, not measured); an update takes at least {1e3 * RECORDED_S:g} ms in"
             f" pretraining and {1e3 * UPDATE_S['cuda']:g} ms for each layer in fine-tuning (measured on an H200 and an"
             " H100)"

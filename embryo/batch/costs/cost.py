@@ -26,12 +26,13 @@ from ...ground.profiles import checkpoint_steps, settings
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c005
 DEVICES = ("cpu", "cuda")
 # share of `product_rate` that a CPU thread keeps: training in bf16 (measured: least squares over 15 trainings of
-# profile micro, two at a time on two cores of an AMD EPYC), and in fp32 (measured on its examinations)
-KEPT = dict(bf16=0.57, fp32=0.9)
+# profile micro, two at a time on two cores of an AMD EPYC) and in fp32 (measured: twelve of them on two cores of an
+# Intel Xeon, other work beside), and scoring, which is in fp32 (measured on examinations beside the EPYC's trainings)
+KEPT = dict(bf16=0.57, fp32=0.63, scored=0.9)
 # operations/s of a data-centre GPU: in bf16 (measured: seven trainings of 8 x 512 at once on one H100 kept 1.7e14
-# with its MPS daemon, 1.3e14 without), in fp32 (assumed), and of recorded updates in bf16 (measured on one H200, one
+# with its MPS daemon, 1.3e14 without), scoring (assumed), and of recorded updates in bf16 (measured on one H200, one
 # training alone, its layers compiled: 8 x 512 keeps 2.1e14, base size 3.0e14)
-GPU = dict(bf16=1.5e14, fp32=3e13, recorded=2e14)
+GPU = dict(bf16=1.5e14, scored=3e13, recorded=2e14)
 # seconds of one layer of one update: on a CPU beside the products (measured, as above); on a GPU at least, however
 # small the batch, where its kernels are launched one by one (measured: 48 ms for eight layers, one training alone on an
 # H100)
@@ -53,9 +54,9 @@ DISK_MB = 1.0  # of an executed notebook with its rows
 @functools.cache
 def rate(
     on: str,  # cpu or cuda
-    kind: str,  # bf16 or fp32; or recorded, on a GPU
+    kind: str,  # bf16 or fp32: training; scored; recorded: training on a GPU
 ) -> float:  # Operations/s
-    "What work in one precision sustains."
+    "What a kind of work sustains."
     return GPU[kind] if on == "cuda" else KEPT[kind] * product_rate(kind == "bf16")
 
 
@@ -287,7 +288,7 @@ def looking_seconds(
     looks = len(checkpoint_steps(t.save, t.steps)) + (t.steps // t.curve_every if t.curve_every else 0)
     length = heldout_length(t)
     forward = training_flops(model.fields, model.family, model.vocab, length) / 3
-    return looks * t.heldout_batches * t.batch * length * forward / rate(on, "fp32")
+    return looks * t.heldout_batches * t.batch * length * forward / rate(on, "scored")
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #a02ae5f9
 def series_cost(
@@ -339,7 +340,7 @@ def examine_cost(
     tokens = 0
     for e in asked_evaluators(study, node.params["evaluators"], node.name):
         tokens += sentences * e.per_sentence + e.tokens * data_share(e, node, study)
-    products = tokens * body_flops(m.fields, 64, m.family) / rate(on, "fp32")
+    products = tokens * body_flops(m.fields, 64, m.family) / rate(on, "scored")
     seconds = max(products, tokens * TOKEN_S[on])
     return seconds, MEMORY_MB + 4 * m.weights / 2**20, DISK_MB
 
@@ -364,7 +365,7 @@ def task_seconds(
     passes = -(-steps // each)
     scored = inputs * (passes * first + min(2, passes) * (sum(others) + twin_size(task, study)))
     training = steps * update_seconds(3 * config.batch * operations, model.layers, on)
-    return training + scored * operations / rate(on, "fp32")
+    return training + scored * operations / rate(on, "scored")
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #b51f79c1
 def ablation_seconds(
@@ -382,7 +383,7 @@ def ablation_seconds(
     sets = 1 + len(set_sizes(heads)) * (1 + 2 * DRAWS)
     scored = task_sizes(study).get(task, dict(dev=1000))["dev"] + twin_size(task, study)
     length = input_length(task, config.max_length, study)
-    return sets * scored * length * body_flops(model.fields, length, model.family) / rate(on, "fp32")
+    return sets * scored * length * body_flops(model.fields, length, model.family) / rate(on, "scored")
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c038
 def finetune_cost(
