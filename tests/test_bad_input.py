@@ -2,6 +2,8 @@
 
 import gzip
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -194,3 +196,11 @@ def test_full_disk(tmp_path, lab, monkeypatch):
         progress=False,
     )
     assert s.steps == [0, 2]
+
+
+def test_whoever_reads_may_stop_reading():
+    "A plan that is piped into `head` ends without a traceback."
+    plan = "from embryo.batch.commands import embryo_plan; embryo_plan('paper', device='cuda')"
+    piped = f'"{sys.executable}" -P -c "{plan}" | head -n 1; exit ${{PIPESTATUS[0]}}'
+    ended = subprocess.run(["bash", "-c", piped], capture_output=True, text=True)
+    assert ended.stdout.startswith("state ") and ended.stderr == "" and ended.returncode == 141, ended

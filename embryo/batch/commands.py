@@ -49,7 +49,7 @@ def embryo_plan(
     hours: str = "",  # A budget in hours: print which results fit, which do not, and what to cut
     cores: int = 0,  # Jobs at a time that the hours are for; 0 = one for each CPU core, or one GPU
     seeds: str = "",  # Only these seeds of each result, with commas between; default: all
-    rows: str = "",  # Rows (rows.csv, or a folder of them): print which of the profile's questions they answer
+    rows: str = "",  # Rows of it, or their folder: print which of its questions they answer, and nothing else
 ):
     "Print every node of a profile, what is done, and what the rest will take in time, memory and disk."
     budget = read_hours(hours)

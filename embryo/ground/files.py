@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['NO_SPACE', 'REFUSALS', 'HOST', 'flush', 'remove', 'atomic', 'disk_errors', 'disk_fault', 'nearest_folder',
-           'system_error', 'room_for', 'sweep', 'orphan', 'remove_orphan', 'command', 'sealed', 'unsealed',
-           'plain_value', 'write_json', 'bad_json', 'load_json', 'line_of_fault', 'read_json', 'holds', 'made_once']
+           'system_error', 'room_for', 'sweep', 'orphan', 'remove_orphan', 'reader_gone', 'command', 'sealed',
+           'unsealed', 'plain_value', 'write_json', 'bad_json', 'load_json', 'line_of_fault', 'read_json', 'holds',
+           'made_once']
 
 # %% ../../nbs/0_ground/01_files.ipynb #c002
 import errno
@@ -183,6 +184,16 @@ def remove_orphan(tmp):
     if orphan(tmp):
         shutil.rmtree(tmp, ignore_errors=True) if tmp.is_dir() else tmp.unlink(missing_ok=True)
 
+# %% ../../nbs/0_ground/01_files.ipynb #c32833ad
+def reader_gone() -> bool:
+    "Has whoever reads our standard output ended, as `head` does? What is still written then goes nowhere."
+    try:
+        print(flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
 # %% ../../nbs/0_ground/01_files.ipynb #c009
 def command(
     f,  # Function with fastcore docments
@@ -195,10 +206,16 @@ def command(
         old = signal.signal(signal.SIGTERM, lambda n, _: sys.exit(128 + n)) if main else None
         try:
             with disk_errors("its output"):
-                return f(*args, **kwargs)
+                result = f(*args, **kwargs)
+                sys.stdout.flush()
+                return result
         except EmbryoError as e:
             print(f"{f.__name__}: {e}", file=sys.stderr)
             sys.exit(2)
+        except BrokenPipeError:
+            if not reader_gone():
+                raise
+            sys.exit(128 + signal.SIGPIPE)
         except (KeyboardInterrupt, SystemExit) as e:
             code = getattr(e, "code", 130)
             if code in (130, 143):

@@ -41,7 +41,7 @@ def gains_by_bf16(
     described: str,  # Text of /proc/cpuinfo
 ) -> bool:
     "Are products in bf16 faster than in fp32: with AMX, or with AVX512_BF16 of AMD?"
-    fields = dict(re.findall(r"^(vendor_id|flags)\s*:\s*(.*)$", described, re.MULTILINE))
+    fields = dict(re.findall(r"^(vendor_id|flags)[ \t]*:[ \t]*(.*)$", described, re.MULTILINE))
     flags = fields.get("flags", "").split()
     amd = fields.get("vendor_id") == "AuthenticAMD"
     return "amx_bf16" in flags or (amd and "avx512_bf16" in flags)

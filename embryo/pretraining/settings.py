@@ -140,7 +140,7 @@ class PretrainConfig:
     state_every: int = 1000  # updates between full states, beside those at checkpoints
     keep_state_every: int = 0  # checkpoints whose state stays for good: every m-th; 0 = only the newest
     heldout_batches: int = 20  # held-out batches whose loss is taken at each checkpoint
-    bf16: object = "auto"  # autocast to bf16: true, false, or where the device has it
+    bf16: object = "auto"  # autocast to bf16: true, false, or where it is faster
     # of the data: shuffled anew in every epoch; or corpus: as the text goes, shuffled only within stretches of a
     # fiftieth (ours: what is said early is learned early)
     order: str = "shuffled"

@@ -305,7 +305,7 @@ def use_bf16(
     config: FinetuneConfig,
     dev: torch.device,  # Where is trained
 ) -> bool:
-    "Whether a run computes in bf16: as it says, or where the device does."
+    "Whether a run computes in bf16: as it says, or where that is faster."
     return bool(has_bf16(dev) if config.bf16 == "auto" else config.bf16)
 
 # %% ../../../nbs/4_evaluation/06_tasks/08_finetune.ipynb #c048

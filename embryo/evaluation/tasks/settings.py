@@ -35,7 +35,7 @@ class FinetuneConfig:
     # What the classifier reads: "first", the first token (both papers), or "mean", all tokens (RoBERTa only)
     reads: str = "first"
     chunk: int = 50  # Batches that are sorted by length together; 1 = no sorting
-    # Train in bf16: True, False, or "auto" = where the device computes in it. Scores are always fp32
+    # Train in bf16: True, False, or "auto" = where it is faster. Scores are always fp32
     bf16: object = "auto"
 
     def __post_init__(self):

@@ -13,6 +13,7 @@ from embryo.results.grown.minimal import (
     GRAMMAR_COLUMNS,
     LINES,
     at_the_end,
+    lines_note,
     panels_of,
     plot_grammar,
     said_levels,
@@ -66,11 +67,11 @@ figure(
     text=(
         "Share of items for which the predictions of SyntaxGym's suites hold, by circuit (Hu et al. 2020). A region's"
         " surprisal is that of its pieces, each hidden once, with all the rest of the sentence in view, to the right,"
-        " too; so these are not the left-to-right surprisals for which the suites were written. Full: the rest of the"
-        " word is hidden, too; dashed: one piece at a time. Dotted: how often the same predictions hold for independent"
-        " random surprisals; a model that prefers the same word everywhere may lie below."
+        " too; so these are not the left-to-right surprisals for which the suites were written. Dotted: how often the"
+        " same predictions hold for independent random surprisals; a model that prefers the same word everywhere may"
+        " lie below."
     ),
-    notes=(narrow_note,),
+    notes=(lines_note, narrow_note),
 )
 
 # %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #26abaa5a

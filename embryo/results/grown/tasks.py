@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..curves import steps_axis
 from ..figures import counted, figure, points
+from .minimal import over_range
 from embryo.results.p1.losses import (
     FAMILY,
     FAMILY_HUES,
@@ -77,9 +78,9 @@ def plot_curves(
     for ax, task in zip(axes.flat, tasks):
         draw_curves(ax, data[data["task"] == task])
         steps_axis(ax, data["step"], most=6)
-    seeds = points(data).groupby("family")["seeds"].max()
-    name = lambda f: f"{FAMILY[f]} ({counted(int(seeds[f]), 'seed')})"
-    handles = [key(name(f), color=FAMILY_HUES[f], marker=".") for f in FAMILY if f in seeds]
+    seeds = points(data).groupby("family")["seeds"].agg(["min", "max"])
+    name = lambda f: f"{FAMILY[f]} (seeds: {over_range(*seeds.loc[f])})"
+    handles = [key(name(f), color=FAMILY_HUES[f], marker=".") for f in FAMILY if f in seeds.index]
     handles += level_keys(data)
     beside(axes[0, -1], handles)
     fig.tight_layout()
@@ -91,8 +92,9 @@ figure(
     task_curves,
     plot=plot_curves,
     title="Tasks - at every checkpoint that was fine-tuned",
-    text="Development scores of checkpoints, each fine-tuned by itself. A band of one seed is of examples only, so that"
-    " the narrowest band need not be the surest.",
+    text="Development scores of checkpoints, each fine-tuned by itself; of each family and task the seeds that were"
+    " fine-tuned at the most checkpoints. A band of one seed is of examples only, so that the narrowest band need not"
+    " be the surest.",
     notes=(narrow_note,),
     behind=whose_data,
 )
