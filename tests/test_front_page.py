@@ -499,6 +499,27 @@ def test_ages_and_divergence_of_the_findings_are_those_of_the_rows():
     assert said.format(*apart.loc[[500, 2000, 16_000]]) in text
 
 
+def test_what_more_english_adds_is_that_of_the_rows():
+    "STS-B of the five trainings on 16 million tokens, in the order of the table, and CoLA of the deepest."
+    text = said_in("findings/00_transfer")
+    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    d = rows.query("evaluator == 'finetune' and split == 'dev' and group == 'final' and mode == 'corrected'")
+    d = d[d["l1"].str.contains("english:16M")]
+    by_l1 = d.query("task == 'STS-B' and metric == 'spearman'").set_index("l1")["value"]
+    assert len(by_l1) == 5
+    order = ("english:16M", "english:16M~nsp~w64", "nesting-zipf:2M~nsp~w64,english:16M~nsp~w64")
+    order += ("english:16M~4x128~nsp~w64", "english:16M~w128")
+    said = "from {:.2f} to {:.2f} with the pairs and their longer windows, to {:.2f} with the nursery before them"
+    said += " and to {:.2f} with two more layers"
+    assert said.format(*(by_l1[l1] for l1 in order[:4])) in text
+    assert f"longer windows alone do not raise it ({by_l1[order[4]]:.2f})" in text
+    cola = d.query("task == 'CoLA' and metric == 'matthews'").set_index("l1")["value"].sort_values()
+    least, most, deepest = cola.iloc[0], cola.iloc[3], cola.iloc[4]
+    assert f"(four layers {deepest:.2f}, the others {least:.2f} to {most:.2f})" in text
+    coin = d.query("task == 'QNLI' and metric == 'accuracy'")["value"]
+    assert len(coin) == 5 and (coin - 0.5).abs().max() < 0.03
+
+
 def test_what_the_findings_say_was_asked_is_among_the_rows():
     "Which checkpoints of each training were examined, and what is missing at the end."
     text = said_in("findings/01_learned")
