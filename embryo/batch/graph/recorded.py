@@ -34,7 +34,7 @@ def parts_asked(
     own = [options["own"]] if options.get("own") else []
     return [Path(series).name for series in [*options.get("others", []), *own]]
 
-
+# %% ../../../nbs/6_batch/02_graph/05_recorded.ipynb #f2a9241a
 def asked_of(
     node,  # `Node`
 ) -> list:  # Names of questions
@@ -135,7 +135,7 @@ def said_steps(
         return f"{len(named)} steps ({named[0]} to {named[-1]})"
     return ("step " if len(named) == 1 else "steps ") + ", ".join(named)
 
-
+# %% ../../../nbs/6_batch/02_graph/05_recorded.ipynb #5f63464d
 def said_questions(
     questions: pd.DataFrame,  # From `held_against`, of one state
 ) -> list:  # "examine bert-english-s2: reconstruct, probe at step 500"
@@ -171,7 +171,7 @@ def find_rows(
         raise EmbryoError(f"{place}: not a file of rows; expected rows.csv, rows.parquet, or a folder with one")
     return place / "rows.csv" if (place / "rows.csv").is_file() else place
 
-
+# %% ../../../nbs/6_batch/02_graph/05_recorded.ipynb #87a185c5
 def said_rows(
     profile,  # Name or path of a profile
     rows,  # As of `find_rows`

@@ -14,12 +14,13 @@ from embryo.results.grown.minimal import (
     LINES,
     at_the_end,
     lines_note,
+    narrow_note,
     panels_of,
     plot_grammar,
     said_levels,
     with_gain,
 )
-from ..p1.losses import chosen, narrow_note
+from ..p1.losses import chosen
 
 # %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #c49d64c9
 CELL = ["family", "l1", "step", "task", "split", "group"]  # what makes a point

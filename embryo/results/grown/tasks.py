@@ -11,18 +11,8 @@ import pandas as pd
 
 from ..curves import steps_axis
 from ..figures import counted, figure, points
-from .minimal import over_range
-from embryo.results.p1.losses import (
-    FAMILY,
-    FAMILY_HUES,
-    GLUE,
-    SAID,
-    beside,
-    key,
-    narrow_bands,
-    narrow_note,
-    wrapped,
-)
+from .minimal import narrow_bands, narrow_note
+from ..p1.losses import FAMILY, FAMILY_HUES, GLUE, SAID, beside, key, over_range, wrapped
 from ..p1.tasks.drawings import draw_task_levels, fit_height, level_keys, whose_data
 from ..p1.tasks.scores import GLUE_COLUMNS, glue_data
 

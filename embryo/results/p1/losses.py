@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['P1_TABLE2', 'P1_OFFICIAL', 'P1_EXACT', 'SPELLED', 'UNFORMED', 'P1_INDEX', 'P1_FORMS', 'P1_GLUE', 'GLUE', 'HUES',
-           'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'COLUMNS', 'PAIR_NOTE', 'PARTS', 'PAIRS', 'BINARY',
-           'PARTS_COLUMNS', 'OTHER_PARTS', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'family_name',
-           'panels', 'wrapped', 'beside', 'key', 'said_count', 'bands_note', 'depth_note', 'narrow_bands',
-           'narrow_note', 'repeats', 'parts_data', 'draw_part', 'loss_level', 'draw_levels', 'parts_title',
-           'plot_parts', 'heldout_bands', 'unformed_note', 'table_losses']
+           'PROBES', 'SAID', 'FAMILY', 'FAMILY_HUES', 'COLUMNS', 'PARTS', 'PAIRS', 'BINARY', 'PARTS_COLUMNS',
+           'OTHER_PARTS', 'smooth', 'layer_at', 'chosen', 'one_split', 'averaged', 'family_name', 'panels', 'wrapped',
+           'beside', 'key', 'said_count', 'over_range', 'bands_note', 'depth_note', 'repeats', 'parts_data',
+           'draw_part', 'loss_level', 'draw_levels', 'parts_title', 'plot_parts', 'heldout_bands', 'unformed_note',
+           'table_losses']
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c002
 import numpy as np
@@ -232,6 +232,14 @@ def said_count(
         return ""
     return f"; n = {n.max():,.0f}" if n.min() == n.max() else f"; n from {n.min():,.0f} to {n.max():,.0f}"
 
+# %% ../../../nbs/5_results/05_p1/00_losses.ipynb #50a748a5
+def over_range(
+    fewest: float,
+    most: float,
+) -> str:  # "2", or "2 to 3"
+    "A whole number, or from where to where it goes."
+    return f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
+
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #e105
 def bands_note(
     data: pd.DataFrame,  # The numbers of a figure: step, seeds, n, and perhaps mode
@@ -239,8 +247,7 @@ def bands_note(
     "What bands are made of."
     d = points(data)
     fewest, most = d["seeds"].min(), d["seeds"].max()
-    seeds = f"{most:.0f}" if fewest == most else f"{fewest:.0f} to {most:.0f}"
-    over = "examples only (one seed)" if most == 1 else f"{seeds} seeds and examples"
+    over = "examples only (one seed)" if most == 1 else f"{over_range(fewest, most)} seeds and examples"
     main = d[d["mode"] == "corrected"] if "mode" in d else d
     return f"Bands: 95%, over {over}{said_count(main['n'])}."
 
@@ -255,30 +262,6 @@ def depth_note(
     if depth.max() == 12:
         return ""
     return f"The model has {depth.max():.0f} layers; the paper's layers of 12 are drawn at the same share of the depth."
-
-# %% ../../../nbs/5_results/05_p1/00_losses.ipynb #dca8a6a2
-PAIR_NOTE = (
-    "Two seeds have no band: with one degree of freedom it would be 12.7 standard errors to each side, and fill the"
-    " panel; it is in the CSV."
-)
-
-
-def narrow_bands(
-    data: pd.DataFrame,  # The numbers of a figure: seeds, low, high
-) -> pd.DataFrame:  # Without low and high where they are of two seeds
-    "Only the intervals that leave something to see."
-    two = data["seeds"] == 2
-    return data.assign(low=data["low"].mask(two), high=data["high"].mask(two))
-
-
-def narrow_note(
-    data: pd.DataFrame,  # The numbers of a figure: step, seeds, n
-) -> str:  # One sentence or two
-    "What those bands are made of that are drawn, and why some lines have none."
-    d = points(data)
-    two = d["seeds"] == 2
-    bands = "" if two.all() else bands_note(d[~two])
-    return f"{bands} {PAIR_NOTE}".strip() if two.any() else bands
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c020
 PARTS = {
