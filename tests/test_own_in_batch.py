@@ -68,12 +68,12 @@ FIGURE = """
 [figures.growth]
 function = "mine.py:growth"
 metric = "pieces"
-[results.p1_embryology]
+[results.x_plateau]
 template = "appendix"
 """
 SERIES = "pretrain/roberta-palindromes-s0"
 ASKED = ["examine/roberta-palindromes-s0-step0", "examine/roberta-palindromes-s0-step6"]
-APPENDIX = "p1_embryology/appendix"
+APPENDIX = "x_plateau/appendix"
 
 
 @pytest.fixture

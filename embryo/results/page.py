@@ -10,7 +10,7 @@ __all__ = ['beware_of_help', 'beware_of_dates', 'CAUTIONS', 'VERDICT_TABLES', 'S
 # %% ../../nbs/5_results/15_page.ipynb #e5ce7bc2
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from ..ground.rows import finish, read_rows
 from .claims.ledger import ledger_data, said_claims
 from .claims.p1_structure import near_output
 from .claims.text import told_at
-from .figures import draw, draw_own, drawn
+from .figures import draw, draw_own, drawn, find_figure
 from .p1.attention import paper_places
 from .settings import series_settings
 from .statistics import TRAINED, densest_seeds, shared_steps, steps_in_common
@@ -199,8 +199,9 @@ class Page:
         name: str,  # Of the files: p1_claims. The cell says it, for the book to find the caption by it
     ):
         "Lay out the ledger of the paper's claims, count the verdicts, and keep it for `tell`."
-        self.show(f"claims_{self.prefix}", save_as=name)
         self.held = ledger_data(self.rows, self.prefix)
+        table = replace(find_figure(f"claims_{self.prefix}"), data=lambda rows, **options: self.held)
+        self.show(table, save_as=name)
         print(said_claims(self.held))
         print(CAUTIONS.get(name, lambda settings: "")(self.settings).replace("*", ""))
 
