@@ -37,7 +37,7 @@ def home(tmp_path_factory):
     table = re.search(r"\[results\.p2_table1\].*", settings)[0]
     small = crash.SIZES.replace('[corpora.klingon]\npath = "klingon.txt"\n', "")
     more = '\ntemplate = "finetune"\nfamily = ["roberta"]\ntask = ["STS-B"]'
-    appendix = '[results.p1_embryology]\ntemplate = "appendix"\n[examine]\nmax_sentences = 10\n'
+    appendix = '[results.p2_transfer]\ntemplate = "appendix"\n[examine]\nmax_sentences = 10\n'
     appendix += '[results.words]\ntemplate = "examine"\nfamily = ["albert"]\nstep = "all"\n'
     profile = 'profile = "mine"\n' + small + settings.replace(table, table + more) + appendix
     (folder / "mine.toml").write_text(profile)
