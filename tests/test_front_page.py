@@ -212,7 +212,8 @@ def test_trees_and_heads_on_the_front_page_itself():
     flat, first, second = ("flat-other", "nesting-either", "nesting-other")
     anywhere = f"have {means[f'{flat}+partners']:.2f}, and were learned to {shares[flat]:.0%} of their way"
     better = f"to {shares[first]:.0%} and {shares[second]:.0%}"
-    surely = f"has surely more, {means[f'{first}+partners']:.2f}; of the second, {means[f'{second}+partners']:.2f},"
+    two = [f"{means[f'{tree}+partners']:.2f}" for tree in (first, second)]
+    surely = "has surely more, {}; whether the second, with {},".format(*two)
     assert anywhere in text and better in text and surely in text
     held = differences(scored, [(f"{tree}+partners", f"{flat}+partners") for tree in (first, second)])
     held = held.query("task == 'STS-B'").set_index("a")
@@ -304,7 +305,7 @@ def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
     tuned, nats = beside.loc["STS-B"], beside.loc["masked words (nats)"]
     assert tuned["outside"].to_dict() == dict(albert="above", bert="below")
     assert f"as ALBERTs are, has {tuned['other']['bert']:.2f}" in front
-    assert f"whether one follows the other {tuned['other']['albert']:.2f} (one training each;" in front
+    assert f"whether one follows the other {tuned['other']['albert']:.2f} (one training each:" in front
     ranges = [f"{tuned['low'][f]:.2f} to {tuned['high'][f]:.2f}" for f in ("bert", "albert")]
     assert f"would ({', '.join(ranges)})" in text
     assert nats["outside"].to_dict() == dict(albert="above", bert="")
