@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['beware_of_help', 'beware_of_dates', 'CAUTIONS', 'VERDICT_TABLES', 'STEPS', 'LAYERS_OF', 'beware', 'cautions',
            'said_steps', 'said_first_dates', 'said_first_layers', 'said_upper_layers', 'said_layers', 'Page',
-           'said_alone', 'open_page']
+           'said_left', 'said_alone', 'open_page']
 
 # %% ../../nbs/5_results/15_page.ipynb #e5ce7bc2
 import tempfile
@@ -259,6 +259,22 @@ def close(
     print("made with:", ", ".join(f"{k} {v}" for k, v in provenance().items()))
 
 # %% ../../nbs/5_results/15_page.ipynb #20395e0d
+def said_left(
+    left: pd.DataFrame,  # Rows of one family that are not drawn
+    asked: pd.DataFrame,  # Those that are
+) -> str:
+    "Which steps or seeds of a family are not drawn, and why."
+    name = left["family"].iloc[0].upper()
+    gone = sorted(set(left["step"]) - set(asked["step"]))
+    if gone:
+        return f"{name} at {', '.join(f'{s:,.0f}' for s in gone)}, where not all seeds were looked at"
+    seeds = ", ".join(f"{s:.0f}" for s in sorted(set(left["seed"].dropna())))
+    if not set(left["seed"]) & set(asked["seed"]):
+        return f"of {name}, seed {seeds}, asked less often"
+    what = ", ".join(sorted(set(left["evaluator"])))
+    return f"of {name}, seed {seeds}, some steps of {what}, at which others were not looked at"
+
+
 def said_alone(
     every: pd.DataFrame,  # All rows
     shared: pd.DataFrame,  # From `shared_steps` or `densest_seeds`
@@ -268,14 +284,7 @@ def said_alone(
     if left.empty:
         return ""
     asked = shared[~shared["evaluator"].isin(TRAINED)]
-    said = []
-    for family, g in left.groupby("family"):
-        gone = sorted(set(g["step"]) - set(asked.loc[asked["family"] == family, "step"]))
-        steps = f"{family.upper()} at {', '.join(f'{s:,.0f}' for s in gone)}, where not all seeds were looked at"
-        seeds = ", ".join(f"{s:.0f}" for s in sorted(set(g["seed"].dropna())))
-        what = ", ".join(sorted(set(g["evaluator"])))
-        fewer = f"of {family.upper()}, seed {seeds}, some steps of {what}, at which others were not looked at"
-        said.append(steps if gone else fewer)
+    said = [said_left(g, asked[asked["family"] == family]) for family, g in left.groupby("family")]
     return f"Not drawn: {'; '.join(said)}.\n"
 
 # %% ../../nbs/5_results/15_page.ipynb #2bba2424
