@@ -50,6 +50,8 @@ def write_steps(
     "Bring the table of all checkpoints of a profile up to date."
     tables = []
     for index in sorted(Path(folder).glob("*/series.json")):
+        if index.parent.suffix == ".old":  # set aside by a training with other settings
+            continue
         with suppress(EmbryoError, KeyError, TypeError):
             tables.append(step_table(index.parent))
     if not tables:
