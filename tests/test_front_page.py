@@ -14,7 +14,7 @@ from embryo.batch.graph.recorded import held_against
 from embryo.batch.graph.study import read_study
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
-from embryo.results.grown.another import beside_another, beside_several, last_scores
+from embryo.results.grown.another import beside_another, beside_several, last_scores, scores_on_the_way
 from embryo.results.grown.tasks import gained_at, gained_from, task_curves
 from embryo.results.statistics import densest_seeds, over_first
 
@@ -317,11 +317,17 @@ def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
     assert "({})".format(", ".join(f"{x.other:.2f} instead of {x.mean:.2f}" for x in right.itertuples())) in text
 
 
+def rows_of(profile):
+    "Committed rows, without the fourth ALBERT of `grown-long`: it has a page of its own."
+    rows = embryo.read_rows(ROOT / f"papermill_runs/{profile}/rows.csv")
+    return rows[rows["seed"] != 3] if profile == "grown-long" else rows
+
+
 def test_what_longer_trainings_add_is_that_of_the_rows():
     "Three ALBERTs and three BERTs of 42,000 updates beside three each of 16,000."
     front, text = said_in("index"), said_in("findings/01_learned")
     text = text[text.index("## What 2.6 times as many updates add") : text.index("## A larger model on a GPU")]
-    grown, longer = (embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown", "grown-long"))
+    grown, longer = rows_of("grown"), rows_of("grown-long")
     beside = beside_several(grown, longer).set_index(["measure", "family"])
     assert set(beside["others"]) == {3}
     nats = beside.loc["masked words (nats)"]
@@ -356,6 +362,10 @@ def test_what_longer_trainings_add_is_that_of_the_rows():
     assert f"ALBERTs have {of_three['albert', 33_000]} nats on held-out windows of 64" in text
     assert f"after 36,000 they have {of_three['albert', 36_000]}, at the end {of_three['albert', 42_000]}" in text
     assert f"BERTs have {of_three['bert', 33_000]} before, and {of_three['bert', 42_000]} at the end" in text
+    right = longer.query(heldout.replace("'loss'", "'accuracy'") + " and family == 'albert'")
+    right = right.set_index(["step", "seed"])["value"].sort_index()
+    said = ["{:.2f}, {:.2f} and {:.2f}".format(*right[step]) for step in (33_000, 42_000)]
+    assert "ALBERTs have {} right before and {} at the end".format(*said) in text
     back = loss.xs(42_000, level="step") > loss.xs(33_000, level="step")
     assert back.groupby("family").sum().to_dict() == dict(albert=2, bert=1) and "two of three to the end" in text
     short = grown.query(heldout + " and family == 'albert'").set_index(["step", "seed"])["value"].sort_index()
@@ -373,9 +383,7 @@ def test_what_larger_models_add_is_that_of_the_rows():
     "One ALBERT, BERT and ELECTRA of 8 x 512, beside 4 x 128 on 39 and on 103 million tokens, and beside the rules."
     front, text = said_in("index"), said_in("findings/01_learned")
     text = text[text.index("## A larger model on a GPU") :]
-    grown, longer, large = (
-        embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown", "grown-long", "grown-gpu")
-    )
+    grown, longer, large = (rows_of(profile) for profile in ("grown", "grown-long", "grown-gpu"))
     tuned = task_curves(large)
     rule = tuned[tuned["step"].isna()].groupby("task")["value"].max()
     lines = tuned[tuned["step"].notna()].set_index(["task", "family", "step"])
@@ -431,7 +439,7 @@ def test_larger_probes_are_held_against_their_controls():
     text = said_in("findings/01_learned")
     found = {}
     for profile in ("grown-long", "grown-gpu"):
-        rows = embryo.read_rows(ROOT / f"papermill_runs/{profile}/rows.csv")
+        rows = rows_of(profile)
         d = rows.query("evaluator == 'probe' and layer == 1 and metric == 'micro_f1' and mode == 'corrected'")
         d = d[d["step"] == d.groupby("family")["step"].transform("max")]
         found[profile] = d.groupby(["task", "group", "family"])["value"].mean()
@@ -535,8 +543,7 @@ def test_what_the_findings_say_was_asked_is_among_the_rows():
     times = words.groupby(["family", "seed"])["step"].nunique()
     assert "looked at twelve times on the way, the third BERT seven times" in text
     assert times.drop([("electra", 0), ("bert", 2)]).eq(12).all() and times["bert", 2] == 7
-    steps = held["grown-long"].query("state == 'answered'")["step"]
-    assert "after 33,000 and 42,000 updates" in text and set(steps) == {33_000, 42_000}
+    assert set(held["grown-long"]["state"]) == {"answered"}
     assert set(held["grown-gpu"].query("state == 'answered'")["seed"]) == {0}
 
 
@@ -594,3 +601,38 @@ def test_the_front_page_says_what_the_findings_say(section, page):
     numbers = {x for s in sentences for x in re.findall(r"\d[\d,.]*\d|\d+%", s)}
     assert len(sentences) >= 4 and numbers
     assert {x for x in numbers if x not in said_in(page)} == set()
+
+
+def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
+    "What goes on after 39 million tokens, what was lost when windows grew, and what lies outside the three others."
+    text = said_in("findings/03_along")
+    longer = embryo.read_rows(ROOT / "papermill_runs/grown-long/rows.csv")
+    three, fourth = longer[longer["seed"] != 3], longer[longer["seed"] == 3]
+    scores = scores_on_the_way(fourth).set_index(["measure", "step"])["value"]
+    nats, right, hidden = "masked words (nats)", "masked words right", "hidden words right (GUM)"
+    gain = scores.xs(33_000, level="step") - scores.xs(18_000, level="step")
+    assert f"masked words get {-gain[nats]:.2f} nats cheaper, and {gain[hidden]:.2f} more of those hidden" in text
+    assert gain[[m for m in gain.index if "layer 1" in m]].between(0, 0.0105).all()
+    assert f"BLiMP {gain['BLiMP']:.2f}, Zorro {gain['Zorro']:.2f} and facts at most 0.02" in text
+    assert gain[[m for m in gain.index if "facts" in m]].max().round(2) == 0.02
+    before, end = scores.xs(33_000, level="step"), scores.xs(42_000, level="step")
+    assert f"cost {end[nats] - before[nats]:.2f} nats more at the end" in text
+    assert f"are right: {end[right]:.3f} and {before[right]:.3f}" in text
+    assert f"hidden in GUM, {end[hidden]:.3f} and {before[hidden]:.3f}" in text
+    common = "facts, common objects"
+    assert f"among common objects go from {before[common]:.2f} to {end[common]:.2f}" in text
+    others = scores_on_the_way(three).set_index(["measure", "family", "step", "seed"])["value"]
+    change = lambda measure, family: others[measure, family, 42_000] - others[measure, family, 33_000]
+    assert (change(nats, "albert") < 0).sum() == 1 and change(right, "albert").abs().max() < 0.01
+    assert change(nats, "bert").max().round(2) == 0.03
+    beside = beside_another(three, fourth)
+    outside = beside[beside["outside"] != ""]
+    assert f"One of {len(beside)} lines lies outside" in text and len(outside) == 1
+    own = outside.iloc[0]
+    assert own["measure"] == "facts, objects of the relation"
+    assert f"right in {own['other']:.2f} of the questions, the others in {own['mean']:.2f}" in text
+    tuned = scores["STS-B"]
+    first, last = (f"{scores['STS-B', step]:.2f}" for step in (0, 42_000))
+    assert f"STS-B has {first} before the first update, {tuned.max():.2f} at most and {last} at the end" in text
+    assert f"a coin ({end['QNLI']:.2f}), MNLI at {end['MNLI']:.2f}" in text
+    assert f"before the first update ({scores['SST-2', 0]:.2f}, {end['SST-2']:.2f})" in text
