@@ -36,7 +36,7 @@ from .p1.tasks import drawings  # noqa: F401 - as well
 from .p1.tasks.scores import average_data, kept_public
 from .p1.words import said_windows
 from .page import Page, open_page
-from .statistics import TRAINED
+from .statistics import UNASKED
 
 # %% ../../nbs/5_results/16_embryology.ipynb #0a0ec5a2
 @dataclass
@@ -53,7 +53,7 @@ class EmbryologyPage(Page):
         "Rows and last words of the captions of its figures, as `show` takes them."
         r = self.rows
         r = r[(r["family"] == self.main) | (r["evaluator"] == "count")]
-        asked = r.loc[~r["evaluator"].isin(TRAINED), "seed"].nunique()
+        asked = r.loc[~r["evaluator"].isin(UNASKED), "seed"].nunique()
         return dict(rows=r, about=f"{self.about}; {self.main}, {counted(asked, 'seed')}")
 
     @cached_property

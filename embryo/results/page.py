@@ -27,7 +27,7 @@ from .claims.text import told_at
 from .figures import draw, draw_own, drawn, find_figure
 from .p1.attention import paper_places
 from .settings import series_settings
-from .statistics import TRAINED, densest_seeds, shared_steps, steps_in_common
+from .statistics import UNASKED, densest_seeds, shared_steps, steps_in_common
 from .told import losses, probes, relations, tables, tasks, transfer, words  # noqa: F401 - who speak by that
 from .told.ours import grown, suites  # noqa: F401 - as well
 from .told.questions import english, heads, identity, twins  # noqa: F401 - likewise
@@ -283,7 +283,7 @@ def said_alone(
     left = every.reset_index(drop=True).drop(index=shared.index)
     if left.empty:
         return ""
-    asked = shared[~shared["evaluator"].isin(TRAINED)]
+    asked = shared[~shared["evaluator"].isin(UNASKED)]
     said = [said_left(g, asked[asked["family"] == family]) for family, g in left.groupby("family")]
     return f"Not drawn: {'; '.join(said)}.\n"
 
