@@ -274,7 +274,7 @@ def said_left(
     what = ", ".join(sorted(set(left["evaluator"])))
     return f"of {name}, seed {seeds}, some steps of {what}, at which others were not looked at"
 
-
+# %% ../../nbs/5_results/15_page.ipynb #6f88f210
 def said_alone(
     every: pd.DataFrame,  # All rows
     shared: pd.DataFrame,  # From `shared_steps` or `densest_seeds`

@@ -160,7 +160,7 @@ def without_ends(
     ends = (steps < CURVE) & (last == asked["step"].max())
     return asked[~ends] if steps.max() >= 2 * CURVE else asked
 
-
+# %% ../../nbs/5_results/00_statistics.ipynb #6231f2ae
 def shared_steps(
     rows: pd.DataFrame,  # All rows
     untrained: bool = False,  # Keep step 0 also where not all seeds have it?
