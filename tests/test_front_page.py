@@ -613,7 +613,9 @@ def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
     gain = scores.xs(33_000, level="step") - scores.xs(18_000, level="step")
     assert f"masked words get {-gain[nats]:.2f} nats cheaper, and {gain[hidden]:.2f} more of those hidden" in text
     assert gain[[m for m in gain.index if "layer 1" in m]].between(0, 0.0105).all()
-    assert f"BLiMP {gain['BLiMP']:.2f}, Zorro {gain['Zorro']:.2f} and facts at most 0.02" in text
+    assert f"BLiMP gains {gain['BLiMP']:.2f}, Zorro {gain['Zorro']:.2f} and facts at most 0.02" in text
+    asked = scores.unstack("step").loc[["BLiMP", "Zorro", "facts, common objects"], [12_000, 18_000, 24_000, 30_000]]
+    assert (asked.diff(axis=1).abs().max(axis=1) >= gain[asked.index]).all()
     assert gain[[m for m in gain.index if "facts" in m]].max().round(2) == 0.02
     before, end = scores.xs(33_000, level="step"), scores.xs(42_000, level="step")
     assert f"cost {end[nats] - before[nats]:.2f} nats more at the end" in text
