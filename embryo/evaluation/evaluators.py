@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['READS', 'EVALUATORS', 'Evaluator', 'evaluator', 'declared_as', 'first_line', 'Checkpoint', 'load_checkpoint', 'Asked',
-           'split_name', 'run_reconstruct', 'run_mask_predict', 'run_second_treebank', 'run_surprisals', 'compared',
-           'run_alike', 'run_probe', 'run_attention', 'run_equality', 'common_objects', 'told_facts', 'run_knowledge',
-           'run_minimal_pairs', 'run_syntaxgym']
+           'split_name', 'run_reconstruct', 'run_mask_predict', 'run_second_treebank', 'run_windows', 'run_surprisals',
+           'compared', 'run_alike', 'run_probe', 'run_attention', 'run_equality', 'common_objects', 'told_facts',
+           'run_knowledge', 'run_minimal_pairs', 'run_syntaxgym']
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c003
 import inspect
@@ -189,6 +189,25 @@ def run_second_treebank(
     rows = pd.concat([reconstruct(*given), mask_predict(*given)], ignore_index=True)
     rows = rows[(rows["task"] == "pos-class") & (rows["mode"] == "corrected")]
     return rows.assign(task=rows["evaluator"], evaluator="second_treebank", split=split_name(asked.second))
+
+# %% ../../nbs/4_evaluation/11_evaluators.ipynb #74d7e511
+@evaluator("windows", reads=(), tokens=400_000)
+def run_windows(
+    checkpoint: Checkpoint,  # Its speaker is asked
+    asked: Asked,  # corpora; options: fields of `WindowConfig`
+):  # Rows of evaluator windows
+    "Words: what do held-out ones cost in windows of several lengths, as running text and as pairs?"
+    from embryo.corpora.tokens import open_ids
+    from embryo.evaluation.words.heldout import WindowConfig, window_rows
+    from embryo.ground.profiles import settings
+    from embryo.pretraining.batches import l1_marks
+
+    cfg = settings(WindowConfig, asked.settings("windows"), "examine.options.windows")
+    folder = Path(asked.corpora) / cfg.l1 / "heldout"
+    if not asked.corpora or not folder.is_dir():
+        raise EmbryoError(f"windows: no held-out text of {cfg.l1} in {asked.corpora or 'corpora'!r}")
+    marks = l1_marks(asked.corpora, cfg.l1)
+    return window_rows(checkpoint.speaker, open_ids(folder), cfg, asked.batch, marks)
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #68b28380
 @evaluator("surprisals", per_sentence=600)
