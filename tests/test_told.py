@@ -41,7 +41,7 @@ NO_FIGURE = {"p1_selectivity"}  # a table that its appendix makes
 GROWN = (
     "x_probe_cost x_ages_fig2 x_ages_fig3 x_phases_fig1 x_phases_fig2 x_phases_fig3".split()
 )  # tried in their notebooks
-GROWN += "x_minimal_fig1 x_syntaxgym_fig1 x_tasks x_treebanks".split()
+GROWN += "x_minimal_fig1 x_syntaxgym_fig1 x_tasks x_treebanks x_windows_fig1".split()
 MADE_FORMS = ("V", "V-ed", "V-ing", "V-en", "V-es")  # the order in which the made-up rows learn them
 
 

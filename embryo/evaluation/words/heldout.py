@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['WindowConfig', 'window_lengths', 'heldout_batches', 'heldout_words', 'window_rows']
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #a4692dd4
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #ba55f19c
 import math
 from dataclasses import dataclass
 
 from ...corpora.tokens import IdCorpus
-from .windows import position_limit
+from .windows import position_table
 from .words import examining
 from ...ground.errors import EmbryoError
 from ...ground.rows import row_frame
@@ -19,7 +19,7 @@ from ...pretraining.objectives import find_objective, masked_lm
 from ...pretraining.settings import PretrainConfig
 from ...pretraining.training.heldout import hit_share, mean_of_batches
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #d90553a0
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #129ab4c1
 @dataclass(frozen=True)
 class WindowConfig:
     "In which windows held-out words are asked."
@@ -37,18 +37,18 @@ class WindowConfig:
             if find_objective(name).generator:
                 raise EmbryoError(f"objectives: {name} asks two models; expected mlm, mlm+sop or mlm+nsp")
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #bbc29ab4
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #3f0e24e8
 def window_lengths(
     model,  # A transformers model
     cfg: WindowConfig,  # Its lengths
 ) -> tuple:  # Positions, specials included
     "The lengths that a model is asked at."
-    limit = position_limit(model)
+    limit = position_table(model)
     if longer := [n for n in cfg.lengths if n > limit]:
         raise EmbryoError(f"windows: lengths {longer}, and the model has {limit} positions; give at most {limit}")
     return cfg.lengths or (limit // 2, limit)
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #00ac8665
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #4b24c23b
 def heldout_batches(
     corpus: IdCorpus,  # Held-out ids
     objective: str,  # How a window is filled
@@ -64,7 +64,7 @@ def heldout_batches(
     for step in heldout_steps(corpus, cfg):
         yield training_batch(corpus, cfg, step, "heldout", marks)
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #b1fbcc4f
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #bcd2ed06
 def heldout_words(
     model,  # A model with a masked-LM head, as `examining` gives it
     batches,  # From `heldout_batches`
@@ -78,7 +78,7 @@ def heldout_words(
         found["accuracy"].append((hit_share(part.logits, part.labels)[0], n))
     return {metric: mean_of_batches(means) for metric, means in found.items()}
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #f4d41ba6
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #66711cab
 def window_rows(
     model,  # A model with a masked-LM head
     corpus: IdCorpus,  # Held-out ids
