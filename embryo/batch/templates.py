@@ -150,8 +150,9 @@ def _cells(template):
     return "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
 
 # %% ../../nbs/6_batch/00_templates.ipynb #c025
-# what a series can be asked without any part in making or examining it: an edit of the audit trains nothing again
-ASIDE = ("models.audit",)
+# what takes no part in a node of a batch, though its template imports it: an edit there makes nothing again. The audit
+# is what a series can be asked besides; the laboratory is what a template makes where it is given no folders
+ASIDE = ("models.audit", "micro.lab")
 
 
 def modules_of(
