@@ -383,6 +383,7 @@ def embryo_examine(
     max_sentences: int = 0,  # Every k-th sentence so that about this many are used; 0 = all
     probe_steps: int = 30_000,  # Updates of the probes (P1: up to 30,000)
     suites: str = "blimp",  # Minimal pairs: folders below the data folder, with commas between (blimp,zorro)
+    corpora: str = "",  # Folder of a profile's L1s (papermill_runs/<profile>/corpora), for windows and equality
 ):
     "Ask checkpoints - ours or others' - what they know."
     import pandas as pd
@@ -404,12 +405,11 @@ def embryo_examine(
         )
     s = open_series(series)
     asked = data_to_ask(sentences, data, max_sentences, probe_steps, suites.split(","))
-    run = s.info.get("run", {})
-    about = dict(family=run.get("family", s.folder.name), l1=run.get("l1", ""), seed=run.get("seed", 0))
+    asked.corpora = corpora
+    about = {k: s.info.get("run", {}).get(k, v) for k, v in dict(family=s.folder.name, l1="", seed=0).items()}
     rows = []
     for k in s.steps if step < 0 else [step]:
-        found = examine(load_to_ask(s, k, names), asked, names, own)
-        rows.append(found.assign(step=k, **about))
+        rows.append(examine(load_to_ask(s, k, names), asked, names, own).assign(step=k, **about))
         write_rows(pd.concat(rows), out)  # what is known stays if a later step fails
     print(out)
 

@@ -17,7 +17,7 @@ from ..ground.errors import EmbryoError, choose
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c006
 # What an evaluator may ask for: the attributes of `Asked` that hold data
-READS = ("sentences", "second", "probing", "lama", "pairs", "syntaxgym")
+READS = ("sentences", "second", "probing", "lama", "pairs", "syntaxgym", "corpora")
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def run_second_treebank(
     return rows.assign(task=rows["evaluator"], evaluator="second_treebank", split=split_name(asked.second))
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #74d7e511
-@evaluator("windows", reads=(), tokens=400_000)
+@evaluator("windows", reads=("corpora",), tokens=400_000)
 def run_windows(
     checkpoint: Checkpoint,  # Its speaker is asked
     asked: Asked,  # corpora; options: fields of `WindowConfig`
@@ -204,8 +204,8 @@ def run_windows(
 
     cfg = settings(WindowConfig, asked.settings("windows"), "examine.options.windows")
     folder = Path(asked.corpora) / cfg.l1 / "heldout"
-    if not asked.corpora or not folder.is_dir():
-        raise EmbryoError(f"windows: no held-out text of {cfg.l1} in {asked.corpora or 'corpora'!r}")
+    if not folder.is_dir():
+        raise EmbryoError(f"windows: no held-out text of {cfg.l1} in {str(asked.corpora)!r}")
     marks = l1_marks(asked.corpora, cfg.l1)
     return window_rows(checkpoint.speaker, open_ids(folder), cfg, asked.batch, marks)
 
@@ -295,7 +295,7 @@ def run_attention(
     return near_rows(near, maps.shape[-1]).assign(split=asked.split)
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #eqev0001
-@evaluator("equality", reads=(), tokens=16_000, speaks=False)
+@evaluator("equality", reads=("corpora",), tokens=16_000, speaks=False)
 def run_equality(
     checkpoint: Checkpoint,  # Its model is asked
     asked: Asked,  # corpora; options: l1 (whose lines: english), most (lines: 500), length (positions: 32)
@@ -309,8 +309,8 @@ def run_equality(
 
     settings = dict(l1="english", most=500, length=32) | asked.settings("equality")
     folder = Path(asked.corpora) / settings["l1"] / "heldout"
-    if not asked.corpora or not folder.is_dir():
-        raise EmbryoError(f"equality: no held-out lines of {settings['l1']} in {asked.corpora or 'corpora'!r}")
+    if not folder.is_dir():
+        raise EmbryoError(f"equality: no held-out lines of {settings['l1']} in {str(asked.corpora)!r}")
     ids = open_ids(folder)
     which = np.arange(min(settings["most"], n_examples(ids, settings["length"])))
     tokenizer = checkpoint.tokenizer
