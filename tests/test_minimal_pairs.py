@@ -156,14 +156,15 @@ def test_equals_an_outside_scorer_on_201_pairs_of_blimp(variant):
 
 def test_batch_size_has_no_influence(tokenizer, pairs):
     model = untrained("bert", len(tokenizer))
-    texts = [*pairs["good"], *pairs["bad"]]
+    some = pairs[::5]
+    texts = [*some["good"], *some["bad"]]
     ids, words = encode(tokenizer, texts)
     longest = max(map(len, ids))
     for variant in VARIANTS:
         gaps = gaps_of(words, variant)
         alone, many = (gap_scores(model, tokenizer, ids, gaps, k * longest) for k in (1 / longest, 64))
         np.testing.assert_allclose(alone, many, atol=1e-5, rtol=0)
-    small, large = (judge(model, tokenizer, pairs, max_tokens=k)["win"] for k in (1, 64 * longest))
+    small, large = (judge(model, tokenizer, some, max_tokens=k)["win"] for k in (1, 64 * longest))
     assert small.equals(large)
 
 
