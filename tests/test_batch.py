@@ -257,6 +257,17 @@ def test_the_fingerprint_follows_every_import(tmp_path, monkeypatch):
     code_hash.cache_clear()
 
 
+def test_no_node_is_left_to_the_laboratory_of_its_template(tmp_path):
+    "That laboratory does not count for the fingerprint of a node, so no node may make one: its folders are all given."
+    asked = dict(corpus="data", examine="series", finetune="series", transplant="series")
+    asked |= dict(pretrain="corpora", chain="corpora")
+    nodes = Plan("micro", root=tmp_path, dry=True, on="cpu").nodes.values()
+    assert set(asked) <= {node.template for node in nodes}
+    for node in nodes:
+        if node.template in asked:
+            assert node.params[asked[node.template]], node.name
+
+
 def test_sizes_of_the_micro_tasks():
     "The plan knows them without importing the micro world."
     from embryo.batch.costs.sizes import MICRO_SIZES

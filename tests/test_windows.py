@@ -51,8 +51,8 @@ def test_equals_a_plain_loop(objective, series, corpus, lab):
     model = series.load(4)[0].eval()
     marks = l1_marks(lab["corpora"], "english")
     cfg = WindowConfig(lengths=(24,), objectives=(objective,), tokens=1000)
-    rows = window_rows(model, corpus, cfg, 240, marks).set_index("metric")
-    loss, right, n = plain(model, heldout_batches(corpus, objective, 24, 1000, 240, marks))
+    rows = window_rows(model, corpus, cfg, marks).set_index("metric")
+    loss, right, n = plain(model, heldout_batches(corpus, objective, 24, 1000, marks))
     assert abs(rows.loc["loss", "value"] - loss) < 1e-5 and abs(rows.loc["accuracy", "value"] - right) < 1e-9
     assert set(rows["n"]) == {n} and n > 100
 
@@ -64,11 +64,32 @@ def test_every_checkpoint_is_asked_the_same_words(series, corpus):
     assert (first["value"] != last["value"]).any()
 
 
-def test_forms_differ_in_what_they_hold(corpus):
-    "The second segment of nsp is from elsewhere in half of the windows, that of sop never."
-    of = {form: next(heldout_batches(corpus, form, 32, 640, 640)) for form in FORMS}
-    assert of["mlm"].types is None and (of["mlm+sop"].types is not None)
-    assert len({tuple(b.ids.flatten().tolist()) for b in of.values()}) == 3
+def test_pairs_are_of_one_text_or_of_two(corpus):
+    "Where the second segment goes on where the first ends (or, swapped, begins), and where it is from elsewhere."
+    text = corpus.ids[:].tolist()
+    where = {}
+    for at in range(len(text) - 6):
+        where.setdefault(tuple(text[at : at + 6]), set()).add(at)
+    together = {}
+    for form in ("mlm+sop", "mlm+nsp"):
+        batch = next(heldout_batches(corpus, form, 48, 10**6))
+        whole = batch.ids.flatten().clone()
+        whole[batch.positions] = batch.labels
+        found = []
+        for ids, types, elsewhere in zip(whole.view_as(batch.ids).tolist(), batch.types.tolist(), batch.order.tolist()):
+            border = types.index(1)
+            second = ids[border:][: sum(types) - 1]
+            first = ids[1 : border - 1]
+            if min(len(first), len(second)) < 6:
+                continue
+            a, b = where.get(tuple(first[:6]), set()), where.get(tuple(second[:6]), set())
+            near = any(y - x == len(first) or x - y == len(second) for x in a for y in b)
+            found.append((near, elsewhere))
+        together[form] = found
+    assert len(together["mlm+sop"]) > 20 and all(near for near, _ in together["mlm+sop"])
+    assert {order for _, order in together["mlm+sop"]} == {0, 1}
+    assert all(near != bool(elsewhere) for near, elsewhere in together["mlm+nsp"])
+    assert {order for _, order in together["mlm+nsp"]} == {0, 1}
 
 
 def test_no_corpora_is_said_before_the_work(series, lab):
@@ -86,7 +107,7 @@ def test_no_corpora_is_said_before_the_work(series, lab):
 def test_the_command_asks_for_corpora(run, lab, tmp_path):
     ask = ("embryo_examine", Path(lab["series"]) / "albert-english-s0", lab["data"] + "/probing_gum/test.jsonl.gz")
     code, _, err = run(*ask, "--evaluators", "windows")
-    assert code == 2 and "give corpora" in err, err
+    assert code == 2 and "give --corpora" in err, err
     out = tmp_path / "forms.csv"
     code, _, err = run(*ask, "--evaluators", "windows", "--corpora", lab["corpora"], "--step", "4", "--out", out)
     assert code == 0, err

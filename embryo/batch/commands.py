@@ -383,13 +383,13 @@ def embryo_examine(
     max_sentences: int = 0,  # Every k-th sentence so that about this many are used; 0 = all
     probe_steps: int = 30_000,  # Updates of the probes (P1: up to 30,000)
     suites: str = "blimp",  # Minimal pairs: folders below the data folder, with commas between (blimp,zorro)
-    corpora: str = "",  # Folder of a profile's L1s (papermill_runs/<profile>/corpora), for windows and equality
+    # Folder of L1s (papermill_runs/<profile>/corpora), for windows and equality: the series' own L1, else English
+    corpora: str = "",
 ):
     "Ask checkpoints - ours or others' - what they know."
     import pandas as pd
 
-    from embryo.evaluation.asking import examine
-    from embryo.evaluation.evaluators import EVALUATORS
+    from embryo.evaluation.asking import check_folders, examine
     from embryo.ground.rows import check_rows_file, write_rows
     from embryo.models.given import open_series
 
@@ -397,16 +397,14 @@ def embryo_examine(
     check_least("--step", step, -1, "all")
     check_least("--max_sentences", max_sentences, 0, "all")
     names, own = asked_names(evaluators)
-    reads = {kind for name in names if name not in own for kind in EVALUATORS[name].reads}
-    if not data and reads & {"second", "probing", "lama", "pairs", "syntaxgym"}:
-        raise EmbryoError(
-            "give --data, a folder with probing_gum and probing_ewt (probe, second_treebank), lama (knowledge), blimp"
-            " (minimal_pairs), syntaxgym (syntaxgym)"
-        )
+    check_folders(names, data, corpora)
     s = open_series(series)
     asked = data_to_ask(sentences, data, max_sentences, probe_steps, suites.split(","))
     asked.corpora = corpora
-    about = {k: s.info.get("run", {}).get(k, v) for k, v in dict(family=s.folder.name, l1="", seed=0).items()}
+    run = s.info.get("run", {})
+    about = dict(family=run.get("family", s.folder.name), l1=run.get("l1", ""), seed=run.get("seed", 0))
+    if corpora and about["l1"] and (Path(corpora) / about["l1"] / "heldout").is_dir():  # else of English
+        asked.options |= {name: dict(l1=about["l1"]) for name in ("windows", "equality")}
     rows = []
     for k in s.steps if step < 0 else [step]:
         rows.append(examine(load_to_ask(s, k, names), asked, names, own).assign(step=k, **about))

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['READS', 'EVALUATORS', 'Evaluator', 'evaluator', 'declared_as', 'first_line', 'Checkpoint', 'load_checkpoint', 'Asked',
-           'split_name', 'run_reconstruct', 'run_mask_predict', 'run_second_treebank', 'run_windows', 'run_surprisals',
-           'compared', 'run_alike', 'run_probe', 'run_attention', 'run_equality', 'common_objects', 'told_facts',
-           'run_knowledge', 'run_minimal_pairs', 'run_syntaxgym']
+           'split_name', 'run_reconstruct', 'run_mask_predict', 'run_second_treebank', 'heldout_ids', 'run_windows',
+           'run_surprisals', 'compared', 'run_alike', 'run_probe', 'run_attention', 'run_equality', 'common_objects',
+           'told_facts', 'run_knowledge', 'run_minimal_pairs', 'run_syntaxgym']
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c003
 import inspect
@@ -190,6 +190,28 @@ def run_second_treebank(
     rows = rows[(rows["task"] == "pos-class") & (rows["mode"] == "corrected")]
     return rows.assign(task=rows["evaluator"], evaluator="second_treebank", split=split_name(asked.second))
 
+# %% ../../nbs/4_evaluation/11_evaluators.ipynb #0c79cffd
+def heldout_ids(
+    checkpoint: Checkpoint,  # Who is asked
+    asked: Asked,  # corpora
+    l1: str,  # Whose lines
+    name: str,  # Of the evaluator, for messages
+):  # IdCorpus
+    "Held-out lines of an L1, in the ids that a model knows."
+    from embryo.corpora.tokens import open_ids, open_tokenizer
+
+    corpora = Path(asked.corpora)
+    if not (corpora / l1 / "heldout").is_dir():
+        raise EmbryoError(f"{name}: no held-out text of {l1} in {str(asked.corpora)!r}")
+    ids = open_ids(corpora / l1 / "heldout")
+    has = checkpoint.model.config.vocab_size
+    if ids.vocab_size > has:
+        raise EmbryoError(f"{name}: {l1} in {corpora} has a vocabulary of {ids.vocab_size}, the model of {has}")
+    if l1 == "english" and checkpoint.tokenizer is not None:
+        if open_tokenizer(corpora / "tokenizer").get_vocab() != checkpoint.tokenizer.get_vocab():
+            raise EmbryoError(f"{name}: english in {corpora} was cut by another tokenizer than the model's")
+    return ids
+
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #74d7e511
 @evaluator("windows", reads=("corpora",), tokens=400_000)
 def run_windows(
@@ -197,17 +219,13 @@ def run_windows(
     asked: Asked,  # corpora; options: fields of `WindowConfig`
 ):  # Rows of evaluator windows
     "Words: what do held-out ones cost in windows of several lengths, as running text and as pairs?"
-    from embryo.corpora.tokens import open_ids
     from embryo.evaluation.words.heldout import WindowConfig, window_rows
     from embryo.ground.profiles import settings
     from embryo.pretraining.batches import l1_marks
 
     cfg = settings(WindowConfig, asked.settings("windows"), "examine.options.windows")
-    folder = Path(asked.corpora) / cfg.l1 / "heldout"
-    if not folder.is_dir():
-        raise EmbryoError(f"windows: no held-out text of {cfg.l1} in {str(asked.corpora)!r}")
-    marks = l1_marks(asked.corpora, cfg.l1)
-    return window_rows(checkpoint.speaker, open_ids(folder), cfg, asked.batch, marks)
+    ids = heldout_ids(checkpoint, asked, cfg.l1, "windows")
+    return window_rows(checkpoint.speaker, ids, cfg, l1_marks(asked.corpora, cfg.l1))
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #68b28380
 @evaluator("surprisals", per_sentence=600)
@@ -303,15 +321,11 @@ def run_equality(
     "Attention: how much do heads look at equal tokens, in lines of an L1?"
     import numpy as np
 
-    from embryo.corpora.tokens import open_ids
     from embryo.evaluation.heads.equality import equal_shares, equality_rows
     from embryo.pretraining.batches import examples, n_examples
 
     settings = dict(l1="english", most=500, length=32) | asked.settings("equality")
-    folder = Path(asked.corpora) / settings["l1"] / "heldout"
-    if not folder.is_dir():
-        raise EmbryoError(f"equality: no held-out lines of {settings['l1']} in {str(asked.corpora)!r}")
-    ids = open_ids(folder)
+    ids = heldout_ids(checkpoint, asked, settings["l1"], "equality")
     which = np.arange(min(settings["most"], n_examples(ids, settings["length"])))
     tokenizer = checkpoint.tokenizer
     lines = [line[line != tokenizer.pad_token_id] for line in examples(ids, which, settings["length"])]

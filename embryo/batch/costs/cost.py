@@ -7,7 +7,7 @@ __all__ = ['DEVICES', 'KEPT', 'GPU', 'UPDATE_S', 'RECORDED_S', 'TOKEN_S', 'BATCH
            'WORLD_WORDS', 'WORLD_WORD_MB', 'WORLD_L1_MB', 'TEXT_MB', 'TRAIN_MB', 'COUNTED_PAIRS', 'APPENDIX_S', 'rate',
            'precision', 'update_seconds', 'weights', 'Model', 'trained_with', 'model_of', 'training_mb', 'world_cost',
            'raw_mb', 'text_mb', 'corpus_cost', 'muon_flops', 'training_seconds', 'looking_seconds', 'series_cost',
-           'data_share', 'examine_cost', 'task_seconds', 'ablation_seconds', 'finetune_cost', 'cost']
+           'window_tokens', 'data_share', 'examine_cost', 'task_seconds', 'ablation_seconds', 'finetune_cost', 'cost']
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c002
 import functools
@@ -310,6 +310,14 @@ def series_cost(
     memory = MEMORY_MB + training_mb(m, batch, longest(t), 0.15)
     return seconds, memory, 4 * m.weights * (len(made) + 3 * states) / 2**20
 
+# %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #97226646
+def window_tokens(options: dict) -> int:  # Settings of evaluator windows -> positions through the model
+    "What the evaluator `windows` reads: so many positions in each form."
+    from embryo.evaluation.words.heldout import WindowConfig
+
+    cfg = WindowConfig(**options)
+    return cfg.tokens * len(cfg.objectives) * (len(cfg.lengths) or 2)
+
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c030
 COUNTED_PAIRS = 200  # of each of BLiMP's 67 paradigms, for which the tokens of evaluators of pairs are counted
 
@@ -320,6 +328,8 @@ def data_share(
     study: Study,  # What it belongs to
 ) -> float:  # 1 where the data are as large as those that the evaluator was counted on
     "How much of its data an evaluator has here."
+    if evaluator.name == "windows":
+        return window_tokens(node.params["options"].get("windows", {})) / evaluator.tokens
     if "pairs" not in evaluator.reads:
         return 0.1 if study.micro else 1
     paradigms, there = (12, 100) if study.micro else (67, 1000)

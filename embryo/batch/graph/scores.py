@@ -42,10 +42,15 @@ def asked_evaluators(
 def check_examine(
     study: Study,  # What is studied
 ):
-    "Refuse unknown keys of [examine], and evaluators of the reader's that have a built-in one's name."
+    "Refuse unknown keys of [examine], windows that cannot be, and own evaluators with a built-in one's name."
     from embryo.evaluation.evaluators import EVALUATORS
 
-    for k in study.profile.get("examine", {}):
+    asked = study.profile.get("examine", {})
+    if "windows" in asked:
+        from embryo.evaluation.words.heldout import WindowConfig
+
+        settings(WindowConfig, asked["windows"], study.where("examine.windows"))
+    for k in asked:
         known = ("sentences", "second", "max_sentences", "probing", "lama", *EVALUATORS)
         choose("key", k, known, where=study.where("examine"))
     for name in own_functions(study.profile, "evaluators"):

@@ -14,7 +14,7 @@ from ...grown.minimal import grammar_data, said_grammar
 from ...grown.syntaxgym import said_circuits, syntaxgym_data
 from ...grown.tasks import said_tasks, task_curves
 from ...grown.treebanks import said_treebanks, treebank_data
-from ...grown.windows import said_windows, window_data
+from ...grown.windows import asked_forms, said_windows
 from ...p1.losses import chosen
 from ...phases.drawings import layer_likeness, seed_divergence
 from ...phases.said import said_layers, said_parting
@@ -113,11 +113,12 @@ def see_windows(
     rows: pd.DataFrame,  # All rows
 ) -> Seen:  # None where nothing was measured
     "Held-out words in several forms."
-    data = window_data(rows)
-    if data.empty:
+    asked = asked_forms(rows)
+    if asked.empty:
         return None
     untold = "What words cost in forms that were not asked, or in text of another kind."
-    return Seen(as_sentences(said_windows(data)), "", sentences(untold, said_seeds(data["seeds"])))
+    seeds = said_seeds(asked.groupby("family")["seed"].nunique())
+    return Seen(as_sentences(said_windows(rows)), "", sentences(untold, seeds))
 
 # %% ../../../../nbs/5_results/14_told/08_ours/01_suites.ipynb #0062edcb
 @told("x_phases_fig2", "", "Do trainings that differ in their seed come to predict the same?")
