@@ -22,7 +22,7 @@ from ..results import curves  # noqa: F401 - whose figures are declared by that,
 from ..results.acquisition import drawings as of_acquisition  # noqa: F401
 from ..results.claims import ledger  # noqa: F401
 from ..results.figures import FIGURES, sentence
-from ..results.grown import minimal, probe_cost, syntaxgym, tasks, treebanks  # noqa: F401
+from ..results.grown import minimal, probe_cost, syntaxgym, tasks, treebanks, windows  # noqa: F401
 from ..results.nursery import appendix as of_nursery  # noqa: F401
 from ..results.p1 import attention, completions, knowledge, layers, losses, orders, tables, words  # noqa: F401
 from ..results.p1.tasks import drawings as of_tasks  # noqa: F401

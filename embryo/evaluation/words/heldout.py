@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BATCH', 'WindowConfig', 'window_lengths', 'heldout_batches', 'heldout_words', 'window_rows']
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #a9360601
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #bed1c40a
 import math
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from ...pretraining.objectives import find_objective, masked_lm
 from ...pretraining.settings import PretrainConfig
 from ...pretraining.training.heldout import hit_share, mean_of_batches
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #2d67e217
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #4d81b4c6
 @dataclass(frozen=True)
 class WindowConfig:
     "In which windows held-out words are asked."
@@ -41,7 +41,11 @@ class WindowConfig:
             if find_objective(name).generator:
                 raise EmbryoError(f"objectives: {name} asks two models; expected mlm, mlm+sop or mlm+nsp")
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #f6d2ad81
+    def positions(self) -> int:
+        "Positions that a checkpoint reads in all, about: what a plan counts."
+        return self.tokens * len(self.objectives) * (len(self.lengths) or 2)
+
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #ed5957ff
 def window_lengths(
     model,  # A transformers model
     cfg: WindowConfig,  # Its lengths
@@ -53,7 +57,7 @@ def window_lengths(
     first = getattr(model.config, "trained_length", table // 2)
     return tuple(cfg.lengths) or tuple(sorted({first, table}))
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #402c1f23
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #a6d3544e
 BATCH = 2048  # positions of a batch, about: masks hang on it, so it is no setting
 
 
@@ -72,7 +76,7 @@ def heldout_batches(
     for step in heldout_steps(corpus, cfg):
         yield training_batch(corpus, cfg, step, "heldout", marks)
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #296f5543
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #d4f2e05e
 def heldout_words(
     model,  # A model with a masked-LM head, as `examining` gives it
     batches,  # From `heldout_batches`
@@ -86,7 +90,7 @@ def heldout_words(
         found["accuracy"].append((hit_share(part.logits, part.labels)[0], n))
     return {metric: mean_of_batches(means) for metric, means in found.items()}
 
-# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #f89493b4
+# %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #c797b311
 def window_rows(
     model,  # A model with a masked-LM head
     corpus: IdCorpus,  # Held-out ids
