@@ -95,7 +95,8 @@ figure(
         "What held-out words of the pretraining text cost, and how many are right, by length of the window and by how"
         " it is filled: 15% of the tokens, of which eight in ten are hidden, one replaced and one left. Of a"
         " form all checkpoints are asked the same words. Windows longer than those trained on so far have positions"
-        " that the model was not trained on. Losses of the first tenth of the updates are above the panel."
+        " that the model was not trained on. Panels are as high as the losses"
+        " after the first tenth of the updates."
     ),
     notes=(narrow_note,),
 )
