@@ -16,6 +16,7 @@ from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
 from embryo.results.grown.another import beside_another, beside_several, last_scores, scores_on_the_way
 from embryo.results.grown.tasks import gained_at, gained_from, task_curves
+from embryo.results.grown.windows import window_data
 from embryo.results.statistics import densest_seeds, over_first
 
 TAU = "BERT's order as ALBERT's (tau)"
@@ -619,8 +620,9 @@ def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
     assert gain[[m for m in gain.index if "facts" in m]].max().round(2) == 0.02
     before, end = scores.xs(33_000, level="step"), scores.xs(42_000, level="step")
     assert f"cost {end[nats] - before[nats]:.2f} nats more at the end" in text
-    assert f"are right: {end[right]:.3f} and {before[right]:.3f}" in text
-    assert f"hidden in GUM, {end[hidden]:.3f} and {before[hidden]:.3f}" in text
+    at_36 = scores.xs(36_000, level="step")[right]
+    assert f"{end[right]:.3f} of them are right, after 36,000 updates {at_36:.3f}, before {before[right]:.3f}" in text
+    assert f"hidden in GUM {end[hidden]:.3f} and {before[hidden]:.3f}" in text
     common = "facts, common objects"
     assert f"among common objects go from {before[common]:.2f} to {end[common]:.2f}" in text
     others = scores_on_the_way(three).set_index(["measure", "family", "step", "seed"])["value"]
@@ -632,6 +634,15 @@ def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
     assert f"One of {len(beside)} lines lies outside" in text and len(outside) == 1
     own = outside.iloc[0]
     assert own["measure"] == "facts, objects of the relation"
+    forms = window_data(fourth).set_index(["metric", "form", "length", "step"])["value"]
+    loss, share = forms["loss"], forms["accuracy"]
+    rise = {form: loss[form, 64, 42_000] - loss[form, 64, 33_000] for form in ("mlm+sop", "mlm+nsp")}
+    assert f"cost {rise['mlm+sop']:.2f} nats more at the end" in text and f"({rise['mlm+nsp']:.2f} where half" in text
+    assert f"the same ({loss['mlm', 64, 42_000]:.2f} and {loss['mlm', 64, 33_000]:.2f})" in text
+    assert f"right ({share['mlm', 64, 42_000]:.3f}, before {share['mlm', 64, 33_000]:.3f})" in text
+    assert f"cost {loss['mlm+sop', 128, 42_000]:.2f} and {share['mlm+sop', 128, 42_000]:.3f} are right" in text
+    assert f"ends {loss['mlm', 32, 42_000] - loss['mlm', 32, 33_000]:.2f} dearer" in text
+    assert f"cheaper ({loss['mlm+sop', 32, 33_000]:.2f}, {loss['mlm+sop', 32, 42_000]:.2f})" in text
     assert f"right in {own['other']:.2f} of the questions, the others in {own['mean']:.2f}" in text
     tuned = scores["STS-B"]
     first, last = (f"{scores['STS-B', step]:.2f}" for step in (0, 42_000))
