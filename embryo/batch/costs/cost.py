@@ -62,7 +62,7 @@ def precision(
 
     return "bf16" if on == "cuda" or has_bf16(torch.device("cpu")) else "fp32"
 
-
+# %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #94e67327
 @functools.cache
 def rate(
     on: str,  # cpu or cuda
@@ -326,9 +326,9 @@ def data_share(
     study: Study,  # What it belongs to
 ) -> float:  # 1 where the data are as large as those that the evaluator was counted on
     "How much of its data an evaluator has here."
-    from embryo.evaluation.words.heldout import WindowConfig
-
     if evaluator.name == "windows":
+        from embryo.evaluation.words.heldout import WindowConfig
+
         return WindowConfig(**node.params["options"].get("windows", {})).positions() / evaluator.tokens
     if "pairs" not in evaluator.reads:
         return 0.1 if study.micro else 1
