@@ -7,6 +7,7 @@ __all__ = ['FILLED', 'MEASURES', 'WINDOW_COLUMNS', 'LOOKS', 'LATE', 'asked_forms
            'form_name', 'form_rise', 'said_forms', 'said_windows', 'table_windows']
 
 # %% ../../../nbs/5_results/10_grown/06_windows.ipynb #1f2ae093
+import numpy as np
 import pandas as pd
 
 from ..figures import figure
@@ -95,8 +96,7 @@ figure(
         "What held-out words of the pretraining text cost, and how many are right, by length of the window and by how"
         " it is filled: 15% of the tokens, of which eight in ten are hidden, one replaced and one left. Of a"
         " form all checkpoints are asked the same words. Windows longer than those trained on so far have positions"
-        " that the model was not trained on. Panels are as high as the losses"
-        " after the first tenth of the updates."
+        " that the model was not trained on. Panels are as high as the losses after the first tenth of the updates."
     ),
     notes=(narrow_note,),
 )
@@ -121,7 +121,7 @@ def form_rise(
     error = (errors[at] ** 2 + errors[end] ** 2) ** 0.5
     rise, _, half = mean_interval(wide[end] - wide[at], error)
     known = len(wide) > 1 or error.notna().all()
-    return dict(best=mean[at], last=mean[end], at=at, end=end, low=rise - half if known else -1.0, seeds=len(wide))
+    return dict(best=mean[at], last=mean[end], at=at, end=end, low=rise - half if known else -np.inf, seeds=len(wide))
 
 # %% ../../../nbs/5_results/10_grown/06_windows.ipynb #74d11a59
 def said_forms(
@@ -132,8 +132,7 @@ def said_forms(
     ends = "; ".join(f"{form_name(*k)} {f['last']:.2f}" for k, f in sorted(each.items(), key=lambda x: x[1]["last"]))
     rose = [f"{form_name(*k)} ({f['best']:.2f} after {f['at']:,.0f} updates)" for k, f in each.items() if f["low"] > 0]
     sure = said_sure(pd.DataFrame(each.values()))
-    said = f"nats at the end: {ends}. Cheaper before {sure}: {'; '.join(rose) or 'none'} (of {len(each)} forms)"
-    return said
+    return f"nats at the end: {ends}. Cheaper before {sure}: {'; '.join(rose) or 'none'} (of {len(each)} forms)"
 
 # %% ../../../nbs/5_results/10_grown/06_windows.ipynb #0a977d04
 def said_windows(
