@@ -17,7 +17,7 @@ from ...ground.rows import row_frame
 from ...pretraining.batches import heldout_steps, n_examples, training_batch
 from ...pretraining.objectives import find_objective, masked_lm
 from ...pretraining.settings import PretrainConfig
-from ...pretraining.training.heldout import hit_share, mean_of_batches
+from ...pretraining.training.heldout import Tally
 
 # %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #4d81b4c6
 @dataclass(frozen=True)
@@ -82,13 +82,11 @@ def heldout_words(
     batches,  # From `heldout_batches`
 ) -> dict:  # loss: nats a selected token, accuracy: [mean over tokens, standard error over batches or None, tokens]
     "What held-out words cost a model, and how many it has right."
-    found = dict(loss=[], accuracy=[])
+    tally = Tally(find_objective("mlm"))
     for batch in batches:
         part = masked_lm(model, batch.to(model.device))
-        n = len(part.labels)
-        found["loss"].append((part.loss.item(), n))
-        found["accuracy"].append((hit_share(part.logits, part.labels)[0], n))
-    return {metric: mean_of_batches(means) for metric, means in found.items()}
+        tally.add(part.loss, {tally.first: part.loss}, {tally.first: (part.logits, part.labels)})
+    return {metric: tally.of(metric)[tally.first] for metric in ("loss", "accuracy")}
 
 # %% ../../../nbs/4_evaluation/02_words/03_heldout.ipynb #c797b311
 def window_rows(
