@@ -26,7 +26,7 @@ figures: setup
 # a batch cuts its text into pieces on all cores; tests fork processes that have done so
 test: export TOKENIZERS_PARALLELISM ?= false
 test: setup
-	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 1200 $(BIN)/nbdev_test --n_workers 2
+	PATH="$(CURDIR)/$(BIN):$$PATH" timeout 3600 $(BIN)/nbdev_test --n_workers 2
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder
 
 book: .venv/.book
