@@ -14,7 +14,9 @@ from embryo.batch.graph.recorded import held_against
 from embryo.batch.graph.study import read_study
 from embryo.batch.plan import Plan
 from embryo.batch.run import run_node
+from embryo.ground.profiles import read_profile
 from embryo.results.grown.another import beside_another, beside_several, last_scores, scores_on_the_way
+from embryo.results.grown.helped import dates_beside_help
 from embryo.results.grown.tasks import gained_at, gained_from, task_curves
 from embryo.results.grown.windows import window_data
 from embryo.results.statistics import densest_seeds, over_first
@@ -507,6 +509,96 @@ def test_ages_and_divergence_of_the_findings_are_those_of_the_rows():
     apart = seed_divergence(rows).query("group == 'all'").set_index("step")["value"]
     said = "{:.2f} nats after 500 updates, {:.2f} after 2,000, {:.2f} at the end"
     assert said.format(*apart.loc[[500, 2000, 16_000]]) in text
+
+
+def numbers_of(profile, name):
+    "The numbers behind a committed figure or table."
+    return pd.read_csv(ROOT / f"figures/{profile}/{name}.csv")
+
+
+SCHEDULES = {"grown": (0, 1, 2), "grown-long": (3,), "grown-gpu": (0,)}  # profile -> the ALBERTs asked all along
+
+
+def test_dates_of_three_schedules_are_those_of_the_rows():
+    "When help ends, and what is dated before and behind it."
+    text = said_in("findings/01_learned")
+    dates = {}
+    for profile, seeds in SCHEDULES.items():
+        rows = embryo.read_rows(ROOT / f"papermill_runs/{profile}/rows.csv")
+        asked = rows[rows["seed"].isin(seeds) | rows["seed"].isna()]
+        ages = numbers_of(profile, "x_ages_fig2")["age"]
+        dates[profile] = dates_beside_help(asked, read_profile(profile), ages)
+        assert all(re.search(rf"\| {what} .*\| {said} ", text) for what, said in dates[profile].items())
+    table = pd.DataFrame(dates)
+    said = {what: tuple(table.loc[what]) for what in table.index}
+    without = said["below frequencies, asked without"]
+    assert "after {} of 16,000, {} of 42,000 and {} of 6,000".format(*without) in text
+    assert "{} updates in the one and {} in the other".format(*said["ages of words, median"][:2]) in text
+    steps = table.map(lambda x: float(x.replace(",", "").rstrip("%")))
+    ratios = steps["grown-long"] / steps["grown"]
+    ages, whole = ratios["ages of words, median"], ratios["updates"]
+    assert (
+        f"the ratio of the lengths ({ages:.1f} and {whole:.1f})" in text
+        and f"after {ages:.1f} times as many" in said_in("index")
+    )
+    assert f"words are {ratios['visible words, median class']:.1f} times as late" in text
+    assert f"words {ratios['hidden words, median class']:.1f} times" in text
+    assert steps.loc["of these before the help ends", ["grown", "grown-long"]].min() > 50
+    with_help = steps.loc["below frequencies, trained with help"]
+    assert f"after {with_help.min():,.0f} to {with_help.max():,.0f} updates" in text
+
+
+def test_published_ages_are_told_of_every_profile():
+    "With frequency held, a published BERT's ages are told in one profile and not in two."
+    text = said_in("findings/01_learned")
+    tables = {p: numbers_of(p, "x_ages_table1").query("what == 'published'").set_index("how") for p in SCHEDULES}
+    own, longer, large = (tables[p].loc["partial"] for p in SCHEDULES)
+    assert f"({tables['grown'].loc['spearman', 'value']:.2f} over {own['n']} words)" in text
+    assert own["low"] > 0 and f"with frequency held {own['value']:.2f} is left here" in text
+    for one in (longer, large):
+        assert one["low"] < 0 < one["high"]
+        assert f"{one['value']:.2f} ({one['low']:.2f} to {one['high']:.2f}, {one['n']} words)" in text
+
+
+def test_verdicts_of_three_schedules_are_those_of_their_ledgers():
+    "Which claims have another verdict in a longer and in a larger training."
+    text, front = said_in("findings/01_learned"), said_in("index")
+    claims = {p: numbers_of(p, "p1_claims").query("mode == 'corrected'").set_index("number") for p in SCHEDULES}
+    verdicts = pd.DataFrame({p: c["verdict"].groupby("number").first() for p, c in claims.items()})
+    other = verdicts[verdicts.nunique(axis=1) > 1]
+    tested = other[~other.eq("cannot be tested here").any(axis=1)]
+    assert "verdicts in claims {}, {}, {}, {} and {} ".format(*tested.index) in front
+    for number, line in other.iterrows():
+        assert re.search(rf"\| +{number} \| .*" + r" *\| ".join(line), text)
+    later = [c.loc[1, "effect"] for c in claims.values()]
+    assert set(verdicts.loc[1]) == {"supported"} and "by {:.1f}, {:.1f} and {:.1f} doublings".format(*later) in text
+    left = [c.loc[8].query("part.str.contains('POS')")["effect"].item() for c in claims.values()]
+    assert "left of the way then is {:.2f}, {:.2f} and {:.2f}".format(*left) in text
+    assert f"longer ALBERT {left[1]:.2f} of the way is left, in the larger one {left[2]:.2f}" in text
+
+
+def test_syntaxgym_of_larger_and_smaller_models_is_that_of_the_rows():
+    "A third measure of grammar, which does not agree with the two others."
+    text = said_in("findings/01_learned")
+    asked = [
+        rows_of(p).query("evaluator == 'syntaxgym' and task == 'word-l2r-all' and metric == 'accuracy'")
+        for p in ("grown-gpu", "grown-long")
+    ]
+    large, small = (d[d["step"] == d["step"].max()].set_index(["family", "seed"])["value"] for d in asked)
+    two = [large.loc[(f, 0)] for f in ("albert", "bert")]
+    six = [small.loc[(f, s)] for f in ("albert", "bert") for s in (0, 1, 2)]
+    said = "ALBERT meets {:.2f} and BERT {:.2f}, the smaller ones on 103 million tokens {:.2f}, {:.2f}, {:.2f} and"
+    assert (said + " {:.2f}, {:.2f}, {:.2f};").format(*two, *six) in text
+
+
+def test_ranks_of_facts_are_those_of_the_rows():
+    "How far down the right object stands."
+    text = said_in("findings/01_learned")
+    rows = rows_of("grown").query("evaluator == 'knowledge' and group == 'all' and step == 16_000")
+    means = rows.groupby(["family", "metric", "task"])["value"].mean().round(2)
+    for family, metric in ((f, m) for f in ("albert", "bert") for m in ("mrr", "p@1", "p@10")):
+        values = [f"{means[family, metric, task]:g}" for task in ("vocabulary", "common", "relation")]
+        assert re.search(rf"\| {family} +\| {metric} +\| +" + r" +\| +".join(values) + r" +\|", text)
 
 
 def test_what_more_english_adds_is_that_of_the_rows():
