@@ -255,6 +255,7 @@ def rescale(
 
 # %% ../../nbs/5_results/00_statistics.ipynb #e108
 NOT_REACHED = (np.nan, np.nan, np.nan)
+CURVE = 3  # checkpoints that make a curve: two are its ends, and say nothing of the way between them (ours)
 
 
 def held_against(
@@ -306,8 +307,8 @@ def reach(
     # level: `share` is the value
     of: str = "last",
     level: float = 0.95,  # Coverage
-    # (step, low, high); step is NaN where it is not reached or there is no rise, high is NaN where it is not surely
-    # reached
+    # (step, low, high); step is NaN where it is not reached, there is no rise or no curve (fewer than `CURVE`
+    # checkpoints), high is NaN where it is not surely reached, low is 0 where nothing was seen before
 ) -> tuple:
     "Where a curve first reaches what it is held against."
     s = np.asarray(steps, float)
@@ -315,7 +316,7 @@ def reach(
     e = np.nan_to_num(np.asarray(errors, float))
     z, _ = quantiles(level)
     k = len(s)
-    if k < 2:
+    if k < CURVE:
         return NOT_REACHED
     if of == "change":
         v = v * np.sign(v[-1] - v[0])
@@ -327,4 +328,5 @@ def reach(
     weights = np.maximum(0, 1 - abs(places[:, None] - np.arange(k))) - held_against(k, share, of)  # (P, S)
     d = weights @ v - (share if of == "level" else 0)
     error = np.sqrt(weights**2 @ e**2)
-    return tuple(first_at(x, places, s) for x in (d, d + z * error, d - z * error))
+    step, low, high = (first_at(x, places, s) for x in (d, d + z * error, d - z * error))
+    return step, 0.0 if low == s[0] else low, high

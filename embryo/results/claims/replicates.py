@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...ground.errors import EmbryoError, choose
-from ..statistics import honest_errors, welch
+from ..statistics import CURVE, honest_errors, welch
 
 # %% ../../../nbs/5_results/13_claims/00_replicates.ipynb #a08cf0e0
 def check_once(
@@ -124,10 +124,10 @@ FEW = "too few checkpoints"
 def undated(
     curve: pd.DataFrame,  # (1 + draws, K), columns are steps
     of: str = "last",  # As of `mean_doubling`
-) -> str:  # `FEW` (less than two behind the first), `FLAT`, or "" where it rises
+) -> str:  # `FEW` (less than `CURVE`), `FLAT`, or "" where it rises
     "Why a curve has nothing to date."
     v = curve.to_numpy(float)
-    if v.shape[1] < 3:
+    if v.shape[1] < CURVE:
         return FEW
     start = v[:, 0] if of == "rise" else 0.0
     up = v[:, -1] > start

@@ -16,9 +16,9 @@ import pandas as pd
 
 from ...evaluation.squad.squad import TASK as SQUAD
 from ...ground.printed import P2_TASKS, printed_table, quantity
-from ..curves import steps_axis
+from ..curves import points_note, steps_axis
 from ..figures import figure, points
-from ..statistics import over_seeds
+from ..statistics import CURVE, over_seeds
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c005
 _settings = dict(printed_table("p1", "table2").to_numpy())
@@ -94,7 +94,9 @@ def smooth(
     values,  # (S,) scores at consecutive checkpoints
     k: int = 3,  # Points
 ) -> np.ndarray:  # (S,)
-    "Centred running mean; at the ends of the points that are there."
+    "Centred running mean; at the ends of the points that are there, and points that make no curve as they are."
+    if len(values) < CURVE:
+        return np.asarray(values, float)
     return pd.Series(np.asarray(values, float)).rolling(k, center=True, min_periods=1).mean().to_numpy()
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #c013
@@ -249,7 +251,7 @@ def bands_note(
     fewest, most = d["seeds"].min(), d["seeds"].max()
     over = "examples only (one seed)" if most == 1 else f"{over_range(fewest, most)} seeds and examples"
     main = d[d["mode"] == "corrected"] if "mode" in d else d
-    return f"Bands: 95%, over {over}{said_count(main['n'])}."
+    return f"Bands: 95%, over {over}{said_count(main['n'])}. {points_note(d, FAMILY)}".strip()
 
 # %% ../../../nbs/5_results/05_p1/00_losses.ipynb #e106
 def depth_note(

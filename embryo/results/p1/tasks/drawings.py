@@ -47,13 +47,11 @@ def draw_scores(
     band: float,  # Opacity of the interval; 0 = none
     **look,  # Color, line style ... of the line
 ):
-    "A line with its interval; a single point, where a band has no width, gets a bar."
+    "A line with its interval; of points without a curve `steps_axis` makes bars."
     x = d["step"].astype(float)
     ax.plot(x, 100 * d["value"], **look)
     if band:
         ax.fill_between(x, 100 * d["low"], 100 * d["high"], color=look["color"], alpha=band, lw=0)
-    if band and len(d) == 1:
-        ax.vlines(x, 100 * d["low"], 100 * d["high"], color=look["color"], alpha=0.4, lw=2)
 
 # %% ../../../../nbs/5_results/05_p1/03_tasks/01_drawings.ipynb #e034
 def mean_label(
