@@ -215,6 +215,34 @@ def test_bert_is_faster_slower_or_one_seed(p1):
     assert "ALBERT was not asked" in agreement(p1[p1["family"] != "albert"], "p1_fig9b")
 
 
+def seen_late(rows):
+    "Rows of which BERT has no checkpoint but two, both near the end."
+    steps = rows.loc[(rows["family"] == "bert") & rows["step"].notna(), "step"]
+    last = sorted(steps.unique())[-2:]
+    return rows[(rows["family"] != "bert") | rows["step"].isna() | rows["step"].isin(last)]
+
+
+def test_two_late_checkpoints_date_nothing(p1):
+    "What was there at the first of two looks may have been there long before."
+    late = seen_late(pd.concat([p1, p1.assign(seed=1)]))
+    words = told_beside(late, "p1_fig9b")
+    assert "Nothing has a date: seen at 2 checkpoints only" in words
+    assert not [x for x in ("First at 90%", "surely later in", "Kendall") if x in words]
+    assert agreement(late, "p1_fig9b").startswith("Cannot be told: BERT was seen at 2 checkpoints only")
+    assert "none has a verdict" in told_beside(seen_late(knowledge((0, 0.2, 0.5, 0.6), family="bert")), "p1_fig6_bert")
+
+
+def test_late_checkpoints_of_committed_rows_are_no_pretraining():
+    "Of `grown-long`, whose BERTs were looked at after 33,000 and 42,000 of 42,000 updates."
+    rows = read_rows(ROOT / "papermill_runs/grown-long/rows.csv")
+    assert "seen at 2 checkpoints only, steps 33,000 and 42,000" in told_beside(rows, "p1_fig9b")
+    probes = told_beside(rows, "p1_fig11b")
+    assert "constituents 2.9 times" in probes and "2.9 to 2.9" not in probes
+    assert "at step 42,000 (first seen at step 33,000, so what pretraining adds cannot be told)" in probes
+    assert "How scores move over pretraining: seen at 2" in told_beside(rows, "p1_fig13a")
+    assert "from the first checkpoint (step 0) to the last (step 42,000)" in told_beside(rows, "p1_fig11a")
+
+
 def test_layers_start_below_and_overtake_or_not(p1):
     deep = (p1["evaluator"] == "probe") & (p1["layer"] == 12) & (p1["metric"] == "micro_f1")
     first, later = deep & (p1["step"] == 0), deep & (p1["step"] > 0)

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import entropy
 
+from ..curves import begins_late, said_way
 from ..figures import counted, find_figure
 from ..p1.attention import near_data, shown_head
 from ..p1.layers import curve_of
@@ -88,7 +89,7 @@ def crossing(
     for step in shallow.index.intersection(deep.index):
         difference, half = gap(deep.loc[step], shallow.loc[step])
         sides.append(side(difference - half, difference + half, 0.0))
-    if not sides:
+    if not sides or begins_late(shallow.index):
         return "", False, ""
     return sides[0], "above" in sides[1:], sides[-1]
 
@@ -97,6 +98,8 @@ def said_crossing(
     found: dict,  # Task -> from `crossing`
 ) -> str:  # A sentence
     "Whether layers near the output start below the others and overtake them."
+    if not any(first for first, _, _ in found.values()):
+        return "Cannot be told: the first checkpoint that was probed is too late to be a start."
     below = [t for t, (first, _, _) in found.items() if first == "below"]
     over = [t for t, (_, above, _) in found.items() if above]
     start = f"the deepest of these layers starts surely below the shallowest in {listed(names_of(below))}"
@@ -131,12 +134,12 @@ def see_layers(
     if not tasks:
         return None
     every = pd.concat(tasks.values())
-    which = sorted(every["layer"].unique())
+    first = every["step"].min()
+    begin, start = (f"step {first:,.0f}", NO_START) if first else ("untrained model", "")
     head = (
-        f"Layers {listed(which)} of {every['depth'].max()}, untrained model to step {every['step'].max():,.0f}"
-        f" (accuracy, {counted(int(every['seeds'].min()), 'seed')})."
+        f"Layers {listed(sorted(every['layer'].unique()))} of {every['depth'].max()}, {begin} to step"
+        f" {every['step'].max():,.0f} (accuracy, {counted(int(every['seeds'].min()), 'seed')})."
     )
-    start = "" if (every["step"] == 0).any() else NO_START
     return Seen(
         sentences(head, *map(said_layers, tasks.values())),
         said_crossing({t: crossing(d) for t, d in tasks.items()}),
@@ -235,10 +238,7 @@ def said_direction(
     rise = [task for task, untrained in P1_UNTRAINED[family].items() if P1_PROBED[family][task] > untrained]
     mine = ends.reindex([task for task in rise if task in ends.index])
     above = mine["side"] == "above"
-    if above.all():
-        answer = "Yes"
-    else:
-        answer = "In part" if above.any() else "No"
+    answer = "Yes" if above.all() else "In part" if above.any() else "No"
     return f"{answer}: the paper's {len(rise)} rise over the untrained model, here {sided(mine, 'above')} surely."
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #264bfb7b
@@ -294,12 +294,13 @@ def said_length(
         return ""
     lengths = d.groupby(["task", "step"])["value"].mean().unstack()
     blind = known[known["group"] == "frequencies"].groupby("task")["value"].mean()
+    late = begins_late(d["step"])
     each = []
-    for task, times in lengths.iterrows():
-        if task in PROBES:
-            alone = f" ({blind[task]:.1f} by label frequencies alone)" if task in blind.index else ""
-            each.append(f"{PROBES[task]} {times.iloc[0]:.1f} to {times.iloc[-1]:.1f} times{alone}")
-    return f"Labels become shorter than in a uniform code, from the first checkpoint to the last: {listed(each)}."
+    for task, times in lengths[lengths.index.isin(PROBES)].iterrows():
+        alone = f" ({blind[task]:.1f} by label frequencies alone)" if task in blind.index else ""
+        start = "" if late else f"{times.iloc[0]:.1f} to "
+        each.append(f"{PROBES[task]} {start}{times.iloc[-1]:.1f} times{alone}")
+    return f"Labels become shorter than in a uniform code, {said_way(d['step'])}: {listed(each)}."
 
 # %% ../../../nbs/5_results/14_told/02_probes.ipynb #2f7b9c99
 def said_rarer(

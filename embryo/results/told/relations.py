@@ -15,6 +15,7 @@ import pandas as pd
 
 from ...evaluation.knowledge.verdicts import VERDICTS
 from ...ground.printed import P1_RELATIONS, P1_TABLE8
+from ..curves import begins_late
 from ..figures import counted
 from ..p1.knowledge import GROUPS, history_data, relation_data
 from ..p1.losses import FAMILY, chosen
@@ -22,20 +23,21 @@ from ..statistics import honest_errors, mean_interval
 from .sentences import Seen, listed, said_seeds, sentences, signed, told
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #340c1b0e
-NO_RELATIONS = pd.DataFrame(columns=["relation", "asked", "verdict", "informative", "seeds", "lost", "guessed"])
+NO_RELATIONS = pd.DataFrame(columns="relation asked verdict informative seeds lost guessed late".split())
 
 
 def relations_of(
     rows: pd.DataFrame,  # All rows
     relations: list,  # P159 ...
     family: str = "albert",  # Which models
-) -> pd.DataFrame:  # As `relation_data`; empty where nothing was asked over time
+) -> pd.DataFrame:  # As `relation_data`, and late: its first step where that is too late; empty where nothing was asked
     "Relations and what became of them."
     asked = chosen(rows, evaluator="knowledge", family=family, l1="english", group=list(relations))
     scored = chosen(asked, task="vocabulary", metric="p@1")
     if scored["step"].nunique() < 2:
         return NO_RELATIONS
-    return relation_data(rows, list(relations), family=family, l1="english")
+    late = scored["step"].min() if begins_late(scored["step"]) else np.nan
+    return relation_data(rows, list(relations), family=family, l1="english").assign(late=late)
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #fd7bddc6
 def said_verdicts(
@@ -43,10 +45,13 @@ def said_verdicts(
 ) -> str:  # A sentence
     "How many relations came to what; one on which seeds differ is counted apart."
     asked = data[data["asked"] > 0]
+    head = f"of {counted(len(asked), 'relation')} asked in the whole vocabulary (as published)"
+    if data["late"].notna().any():
+        return f"{head} none has a verdict, first asked at step {data['late'].max():,.0f}"
     counts = [f"{(asked['verdict'] == v).sum()} {v}" for v in VERDICTS]
     differ = (~asked["verdict"].isin(VERDICTS)).sum()
     counts += [f"{differ} on which seeds differ"] * bool(differ)
-    return f"of {counted(len(asked), 'relation')} asked in the whole vocabulary (as published) {', '.join(counts)}"
+    return f"{head} {', '.join(counts)}"
 
 # %% ../../../nbs/5_results/14_told/04_relations.ipynb #5f4921f1
 def said_known(
@@ -77,6 +82,8 @@ def said_lost(
     "Whether some relations are forgotten or oscillate."
     if data.empty:
         return "Cannot be told: ALBERT was not asked."
+    if data["late"].notna().any():
+        return f"Cannot be told: ALBERT was first asked at step {data['late'].max():,.0f}."
     known, guessed = lost_relations(data)
     if known:
         some = any("of" in name for name in known)
@@ -95,7 +102,7 @@ def said_doubt(
 ) -> str:  # "ALBERT: P30, P407 (1 of 3)", or ""
     "Which of the lost relations may never have been known."
     _, guessed = lost_relations(data)
-    if not guessed:
+    if not guessed or data["late"].notna().any():
         return ""
     return f"{FAMILY[family]}: {listed(guessed)}"
 

@@ -11,6 +11,7 @@ from functools import partial
 
 import pandas as pd
 
+from ..curves import said_few
 from ..figures import counted, points
 from ..levels import above_trivial
 from ..p1.losses import FAMILY, GLUE
@@ -155,7 +156,9 @@ def see_tasks(
     if data.empty:
         return None
     last = task_ends(data, rows)
-    untold = sentences(SIZE if family in P1_LAST else "", said_lone(last))
+    few = said_few(points(data)["step"])
+    way = f"How scores move over pretraining: {few}." if few else ""
+    untold = sentences(SIZE if family in P1_LAST else "", way, said_lone(last))
     own = said_discriminator(rows) if family == "electra" else ""
     here = sentences(said_trivial(last), said_start(task_gains(rows, family)), own)
     return Seen(here, said_levels(last, family), untold)
