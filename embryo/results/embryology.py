@@ -12,7 +12,7 @@ from functools import cached_property
 import pandas as pd
 from fastcore.basics import patch
 
-from .curves import curve_data, reach_step
+from .curves import curve_data, reach_step, said_few
 from .figures import counted
 from .p1 import completions, knowledge  # noqa: F401 - whose figures are declared by that
 from .p1.attention import kept_maps, near_data, save_gifs, table_onsets
@@ -115,11 +115,13 @@ def curve(
 def between(
     step: float,  # Of an event, read off a line between checkpoints; NaN = there is none
     steps,  # Of the checkpoints
-) -> str:  # "0 to 500"
+) -> str:  # "0 to 500"; "by 500" where that was the first look
     "The checkpoints around an event: nothing closer was seen."
     known = sorted(steps)
     before = max((s for s in known if s < step), default=None)
     after = min((s for s in known if s >= step), default=None)
+    if before is None and after:
+        return f"by {after:,.0f}"
     return "–" if before is None or after is None else f"{before:,.0f} to {after:,.0f}"
 
 
@@ -127,9 +129,12 @@ def between(
 def dates(
     self: EmbryologyPage,
     evaluator: str,  # reconstruct or mask_predict
-) -> pd.DataFrame:  # Steps with 95% intervals
+) -> pd.DataFrame:  # Steps with 95% intervals; None where there is no curve
     "When each part of speech reaches 90% of its last value, by a line between the two checkpoints around it."
     curve = self.curve(evaluator)
+    if few := said_few(curve["step"]):
+        print(f"Nothing has a date: {few}.")
+        return None
     when = reach_step(curve).round(dict(step=0, low=0, high=0, last=3))
     return when.assign(between=[between(step, curve["step"].unique()) for step in when["step"]])
 
@@ -143,6 +148,9 @@ def orders(self: EmbryologyPage) -> pd.DataFrame:
 @patch
 def agreement(self: EmbryologyPage) -> pd.DataFrame:
     "Kendall's tau of each of our orders with each of the paper's; what it says of the text's order is printed."
+    if few := said_few(self.curve("reconstruct")["step"]):
+        print(f"No order can be told: {few}.")
+        return None
     found = self.agreed_orders()
     print(said_agreement(found))
     return table_agreement(found)
@@ -157,6 +165,8 @@ def agreed_orders(self: EmbryologyPage) -> pd.DataFrame:
 @patch
 def agreed(self: EmbryologyPage) -> list:
     "The same as rows that the appendix leaves behind."
+    if said_few(self.curve("reconstruct")["step"]):
+        return []
     return agreement_rows(self.agreed_orders())
 
 # %% ../../nbs/5_results/16_embryology.ipynb #f8113c62

@@ -8,6 +8,7 @@ __all__ = ['ALIKE', 'said_parting', 'settled', 'said_layers', 'said_alike']
 # %% ../../../nbs/5_results/12_phases/03_said.ipynb #2b39b437
 import pandas as pd
 
+from ..curves import said_few
 from ..figures import counted
 from .drawings import layer_likeness, seed_divergence
 from .seeds import held_against
@@ -50,8 +51,13 @@ def said_layers(
 ) -> str:  # A line for each kind of comparison that was asked
     "In which order layers take their form, and which of them seeds share."
     lines = []
-    if when := settled(data):
-        steps = ", ".join(f"layer {layer} from {step:,}" for layer, step in when.items())
+    own = data.loc[data["kind"] == "last", "step"]
+    if few := said_few(own) if len(own) else "":
+        lines.append(f"When layers are what they stay cannot be told: {few}.")
+    elif when := settled(data):
+        # what it is at the first look, it may have been before
+        word = lambda step: "by" if step == own.min() > 0 else "from"
+        steps = ", ".join(f"layer {layer} {word(step)} {step:,}" for layer, step in when.items())
         lines.append(f"Alike to its own last step (CKA of {ALIKE} or more): {steps}.")
     ends = data[data["step"] == data["step"].max()]
     seeds = ends[ends["kind"] == "seeds"].set_index("layer")["value"]
