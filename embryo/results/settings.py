@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['P2_TABLE2', 'SETTINGS', 'HELP', 'TRAINED', 'TOKENS', 'SETTING_NAMES', 'SQUAD_SIZES', 'plain_number', 'refined',
-           'said_masking', 'said_help', 'series_settings', 'own_l1s', 'help_end', 'table2', 'finetuning',
+           'said_masking', 'said_help', 'series_settings', 'help_end', 'own_l1s', 'table2', 'finetuning',
            'task_settings', 'task_number', 'table5', 'printed_parts', 'said_here', 'check_sizes', 'table4']
 
 # %% ../../nbs/5_results/04_settings.ipynb #c002
@@ -148,6 +148,16 @@ def series_settings(
     found[TOKENS] = tokens_at(cfg, cfg.steps) / 1e6
     return found
 
+# %% ../../nbs/5_results/04_settings.ipynb #0c0addc8
+def help_end(
+    profile: dict,  # From `read_profile`
+    family: str,  # Which models
+    l1: str,  # Trained on what
+) -> int:  # Number of the update from which on attention is plain; 0 where it is never helped
+    "When help for attention ends in the training of one series."
+    cfg = PretrainConfig(**_own_training(profile, family, l1))
+    return 0 if said_help(cfg) == "none" else round(cfg.start * cfg.steps)
+
 # %% ../../nbs/5_results/04_settings.ipynb #e017
 def own_l1s(
     profile: dict,  # From `read_profile`
@@ -157,16 +167,6 @@ def own_l1s(
     others = tuple(f"{f}-" for f in FAMILIES if f != family)
     names = [n for n in profile.get("pretrain", {}) if n not in ("default", *FAMILIES) and not n.startswith(others)]
     return p2_order({n.removeprefix(f"{family}-") for n in names})
-
-# %% ../../nbs/5_results/04_settings.ipynb #1e334db5
-def help_end(
-    profile: dict,  # From `read_profile`
-    family: str,  # Which models
-    l1: str,  # Trained on what
-) -> int:  # 0 where attention is never helped
-    "The update at which the help for attention ends."
-    cfg = PretrainConfig(**_own_training(profile, family, l1))
-    return 0 if said_help(cfg) == "none" else round(cfg.start * cfg.steps)
 
 # %% ../../nbs/5_results/04_settings.ipynb #c009ax
 def table2(
