@@ -368,9 +368,9 @@ def layer_likeness(
             parts.append(between_seeds(rows, metric, **where).assign(kind=kind))
     data = pd.concat(parts, ignore_index=True)[["family", "l1", "kind", "layer", "step", "value"]]
     check_one_model(data, "x_phases_fig3")
+    dotted = " Dotted: the same with the tokens of one seed shuffled (largest over layers)." if "seeds" in there else ""
     data.attrs["caption"] = (
-        f"Linear CKA (Kornblith et al. 2019) of the states of each layer over steps: {said_likeness(there)}. Dotted:"
-        " the same with the tokens of one seed shuffled (largest over layers)."
+        f"Linear CKA (Kornblith et al. 2019) of the states of each layer over steps: {said_likeness(there)}.{dotted}"
     )
     return data
 
