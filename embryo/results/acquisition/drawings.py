@@ -5,9 +5,11 @@
 # %% auto #0
 __all__ = ['SHAPE', 'SMALL', 'EXAMPLES', 'NAMES', 'runs_of', 'said_left_out', 'told', 'caption_of', 'said_falls', 'word_curves',
            'plot_words', 'word_ages', 'plot_word_ages', 'relation_table', 'laid_out', 'class_table', 'classes_laid_out',
-           'with_most_points', 'stages_text', 'stage_curves', 'plot_stages', 'first_asked', 'published_folder']
+           'with_most_points', 'said_samples', 'stages_text', 'stage_curves', 'plot_stages', 'first_asked',
+           'published_folder']
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #770856a4
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,8 @@ from .ages import FALL, STATES, ages, check_chance, left_out, mean_ages, sigmoid
 from .relations import class_ages, published_ages, relations, told_words
 from .stages import REFERENCES, divergences, published_divergences, stages
 from ..curves import need, steps_axis
-from ..figures import figure
-from ..p1.losses import beside, panels
+from ..figures import counted, figure
+from ..p1.losses import beside, key, panels
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #06f69bab
 def runs_of(
@@ -71,15 +73,17 @@ def said_falls(
     learned: pd.DataFrame,  # From `ages`, those that have an age
     first: int,  # Checkpoint from which curves are asked
     last: int,  # The last one
+    chance: float,  # nats
 ) -> str:  # A sentence
     "How far a curve has to fall for an age, and how many fall by little more."
     ends = np.log10([first, last])
     shapes = learned[SHAPE].to_numpy(float)
     fallen = np.array([np.subtract(*sigmoid(ends, *shape)) for shape in shapes])
-    small = int((fallen < SMALL).sum())
+    small = (fallen < SMALL).sum()
+    near = (chance - learned["lowest"] < SMALL).sum()
     return (
-        f"An age asks for a sigmoid that falls by {FALL:.2f} nats at least; {small} of the {len(learned):,} that have"
-        f" one fall by less than {SMALL:.0f} nat."
+        f"An age asks for a sigmoid that falls by {FALL:.2f} nats at least. Falling by less than {SMALL:.0f} nat:"
+        f" {small:,} of the {len(learned):,} curves with an age; nowhere {SMALL:.0f} nat below chance: {near:,}."
     )
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #d05e929b
@@ -108,10 +112,11 @@ def word_curves(
         about = dict(word=w.word, cutoff=w.cutoff, age=w.age, chance=chance) | {k: getattr(w, k) for k in SHAPE}
         out.append(pd.DataFrame(dict(about, step=d["step"].astype(int), value=d["value"])))
     data = pd.concat(out, ignore_index=True) if out else pd.DataFrame()
+    ends = curves["step"].agg(["min", "max"])
     text = (
         "Surprisal of some hidden words over pretraining steps (dots), the sigmoids through it, and the age of"
         f" acquisition (crosses): half way from chance to the lowest value. Dotted: chance, the log of the vocabulary's"
-        f" size. {said_left_out(found)} {said_falls(learned, curves['step'].min(), curves['step'].max())}"
+        f" size. {said_left_out(found)} {said_falls(learned, *ends, chance)}"
     )
     return told(data, text)
 
@@ -261,6 +266,26 @@ def with_most_points(
     steps = d.groupby(["family", "l1", "seed"])["step"].transform("nunique")
     return d[steps == steps.groupby([d["family"], d["l1"]]).transform("max")]
 
+# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #69c8b88c
+def said_samples(
+    rows: pd.DataFrame,  # All rows
+    shown: pd.DataFrame,  # From `divergences`, what is drawn
+    reference: str = "bigram",  # By whose entropy samples are told apart
+) -> str:  # A sentence; "" where each run was asked on one sample
+    "Whether the points of a line are of several held-out samples."
+    runs = shown[["family", "l1", "seed"]].drop_duplicates()
+    own = need(rows, "samples", metric="reference_entropy", group=reference).merge(runs, on=["family", "l1", "seed"])
+    own = own[own["step"] > 0].assign(sample=own["value"].round(3))
+    for _, d in own.groupby(["family", "l1", "seed"]):
+        steps = d.groupby("sample")["step"].nunique()
+        if len(steps) > 1:
+            each = ", ".join(f"{sample:.2f} at {counted(n, 'step')}" for sample, n in steps.items())
+            return (
+                f"Points of a line are of {len(steps)} held-out samples, so that some of its ups and downs are theirs"
+                f" (entropy of the {reference}s there, nats: {each} of a run)."
+            )
+    return ""
+
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #f40db0b9
 def stages_text(
     d: pd.DataFrame,  # With nearest: the mean step at which a divergence is smallest, NaN where it has none
@@ -294,7 +319,8 @@ def stage_curves(
         d = pd.concat([d, published_divergences(published, model)], ignore_index=True)
     table = stages(d).rename(columns=dict(step="nearest"))
     d = d.merge(table.drop(columns=["seeds", "ended"]), on=["family", "l1", "reference"])
-    return told(d[d["step"] > 0].reset_index(drop=True), stages_text(d))
+    text = f"{stages_text(d)} {said_samples(own, d)}".strip()
+    return told(d[d["step"] > 0].reset_index(drop=True), text)
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #9c0e7637
 def plot_stages(
@@ -302,19 +328,22 @@ def plot_stages(
 ):  # matplotlib figure, a panel a family
     "Divergences over steps, with the stages."
     families = list(dict.fromkeys(data["family"]))
+    styles = dict(zip(sorted(set(data["seed"])), itertools.cycle(("-", "--", "-.", ":"))))
     fig, axes = panels(1, len(families), 5 * len(families) + 1, 3.2, layout="constrained")
     for ax, family in zip(axes[0], families):
         for color, reference in zip(("C0", "C1"), REFERENCES):
             own = data[(data["family"] == family) & (data["reference"] == reference)]
-            for k, (_, d) in enumerate(own.groupby("seed")):
-                ax.plot(d["step"], d["value"], color=color, lw=0.9, alpha=0.7, label=reference if k == 0 else None)
+            for seed, d in own.groupby("seed"):
+                ax.plot(d["step"], d["value"], color=color, lw=0.9, alpha=0.8, ls=styles[seed])
             nearest, low, high = own[["nearest", "low", "high"]].iloc[0]
             if np.isfinite(nearest):
                 ax.axvline(nearest, color=color, lw=1.2)
                 ax.axvspan(low, high, color=color, alpha=0.12, lw=0)
         ax.set(xscale="log", xlabel="pretraining step (updates)", title=family)
     axes[0, 0].set(ylabel="divergence (nats)")
-    beside(axes[0, -1])
+    handles = [key(reference, color=color) for color, reference in zip(("C0", "C1"), REFERENCES)]
+    handles += [key(f"seed {seed}", color="gray", ls=style) for seed, style in styles.items() if len(styles) > 1]
+    beside(axes[0, -1], handles)
     return fig
 
 
