@@ -220,7 +220,9 @@ def said_levels(
     end: pd.DataFrame,  # From `at_the_end`, one series, suite and variant
     what: str,  # What they are, in the plural
 ) -> str:
-    "Which are surely above chance, and which of these no more than the untrained model is."
+    "Which are surely above chance, which of these no more than the untrained model is, and which are surely below."
+    below = ", ".join(sorted(end.loc[end["high"] < end["chance"], "phenomenon"]))
+    below = f"; {said_sure(end)} below chance: {below}" if below else ""
     above = end[end["low"] > end["chance"]]
     gained = above["gain_low"] > 0
     names = ", ".join(sorted(above.loc[gained, "phenomenon"])) or "none"
@@ -228,7 +230,7 @@ def said_levels(
     if end["gain_low"].isna().all():
         names = ", ".join(sorted(above["phenomenon"])) or "none"
         counted_above = f"{len(above)} of {len(end)} {what} {said_sure(end)} above chance {by_luck}"
-        return f"{counted_above}; the untrained model was not asked: {names}"
+        return f"{counted_above}; the untrained model was not asked: {names}{below}"
     pairs = end["paired"].max()
     asked = f" ({pairs:.0f} of {end['seeds'].max()} seeds)" if pairs < end["seeds"].max() else ""
     said = f"{gained.sum()} of {len(end)} {what} {said_sure(end)} above chance {by_luck}"
@@ -236,7 +238,7 @@ def said_levels(
     if not gained.all():
         rest = ", ".join(sorted(above.loc[~gained, "phenomenon"]))
         said += f"; above chance, but not {said_sure(end)} above the untrained: {rest}"
-    return said
+    return said + below
 
 # %% ../../../nbs/5_results/10_grown/00_minimal.ipynb #66128fc6
 def said_grammar(
