@@ -400,7 +400,7 @@ def draw_counts(
     ax.set(xticks=x, xlabel="statements in the text (facts)", ylabel="P@1 at the last checkpoint")
     facts = of[0]["n"].fillna(0)
     ax.set_xticklabels([f"{name}\n({int(n)})" for name, n in facts.items()])
-    ax.legend(fontsize=7.5, loc="upper left")
+    ax.legend(fontsize=7.5, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #e053
 GROUPS = {"by-timing": TIMES, "by-count": tuple(band(a) for a, _ in BANDS)}  # task -> its lines, in their order
@@ -418,8 +418,9 @@ def draw_times(
         d = of[of["group"] == name].sort_values("step")
         if len(d):
             label = f"{name} ({d['n'].iloc[0]:.0f} facts)"
-            ax.plot(d["step"], d["value"], color=f"C{i}", marker=".", ms=4, label=label)
-            ax.fill_between(d["step"], d["low"], d["high"], color=f"C{i}", alpha=0.1, lw=0)
+            places = d["step"] * 1.03 ** (i + 1 - len(GROUPS[task]))  # beside each other, the last at its step
+            sides = [d["value"] - d["low"], d["high"] - d["value"]]
+            ax.errorbar(places, d["value"], sides, color=f"C{i}", marker=".", ms=4, elinewidth=0.8, label=label)
     steps_axis(ax, data["step"])
     ax.set(ylabel="P@1, common candidates", ylim=(0, score_top(data["high"])))
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8, title=title)
@@ -443,7 +444,7 @@ figure(
     plot=plot_history,
     title="What was told, and what is known",
     text="Knowledge by how often a fact was stated at the end (left), and over steps by when it was stated (right; of"
-    " real text, where the time is not known, by how often: paragraphs that name subject and object). Bands: 95% over"
-    " facts and trainings. Facts that are told often have objects that are often right, so the common"
-    " answer has a part in the rise.",
+    " real text, where the time is not known, by how often: paragraphs that name subject and object). Bars: 95% over"
+    " facts and trainings, set beside each other. Facts that are told often have objects that are often right, so the"
+    " common answer has a part in the rise.",
 )
