@@ -400,7 +400,7 @@ def draw_counts(
     ax.set(xticks=x, xlabel="statements in the text (facts)", ylabel="P@1 at the last checkpoint")
     facts = of[0]["n"].fillna(0)
     ax.set_xticklabels([f"{name}\n({int(n)})" for name, n in facts.items()])
-    ax.legend(fontsize=7.5, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
+    ax.legend(fontsize=7.5, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
 
 # %% ../../../nbs/5_results/05_p1/06_knowledge.ipynb #e053
 GROUPS = {"by-timing": TIMES, "by-count": tuple(band(a) for a, _ in BANDS)}  # task -> its lines, in their order
