@@ -717,7 +717,7 @@ def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
     assert f"hidden in GUM {end[hidden]:.3f} and {before[hidden]:.3f}" in text
     common = "facts, common objects"
     assert f"among common objects go from {before[common]:.2f} to {end[common]:.2f}" in text
-    others = scores_on_the_way(three).set_index(["measure", "family", "step", "seed"])["value"]
+    others = scores_on_the_way(three).set_index(["measure", "family", "step", "seed"])["value"].sort_index()
     change = lambda measure, family: others[measure, family, 42_000] - others[measure, family, 33_000]
     assert (change(nats, "albert") < 0).sum() == 1 and change(right, "albert").abs().max() < 0.01
     assert change(nats, "bert").max().round(2) == 0.03
