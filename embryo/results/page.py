@@ -302,7 +302,7 @@ def with_dates(
     note = partial(self.helped, fig.name, rows=rows, family=options.get("family", ""))
     return replace(fig, notes=(*fig.notes, note))
 
-
+# %% ../../nbs/5_results/15_page.ipynb #63177408
 @patch
 def beware_dates(
     self: Page,

@@ -46,7 +46,7 @@ def said_update(
     "An update for reading; a dash where there is none."
     return "–" if pd.isna(step) else f"{step:,.0f}"
 
-
+# %% ../../../nbs/5_results/10_grown/07_helped.ipynb #0c36c2f7
 def dates_beside_help(
     rows: pd.DataFrame,  # All rows of a profile
     profile: dict,  # From `read_profile`

@@ -59,14 +59,14 @@ def few_of(
     few = n[n < FEW]
     return few.to_dict() if len(few) < len(n) else {}
 
-
+# %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #5236e65b
 def drawn_note(
     data: pd.DataFrame,  # From `syntaxgym_data`
 ) -> str:  # One sentence or two
     "What bands are made of, of the circuits that are drawn."
     return narrow_note(data[~data["phenomenon"].isin(few_of(data))])
 
-
+# %% ../../../nbs/5_results/10_grown/01_syntaxgym.ipynb #3d5fb01c
 def few_note(
     data: pd.DataFrame,  # From `syntaxgym_data`
 ) -> str:  # A sentence; "" where all circuits are drawn
