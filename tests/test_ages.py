@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import spearmanr
 
 from embryo.evaluation.annotations.folders import read
 from embryo.evaluation.asking import examine
@@ -22,6 +23,7 @@ from embryo.models.given import open_series
 from embryo.models.models import mlm_head
 from embryo.results.acquisition.ages import STATES, ages, crossing, left_out, mean_ages, sigmoid, word_age
 from embryo.results.acquisition.drawings import laid_out, relation_table, word_ages
+from embryo.results.acquisition.families import ages_by_run, agreement, agreement_table, caption_of, word_pairs
 from embryo.results.acquisition.relations import class_share, published_ages, relations, told_words
 from embryo.results.acquisition.stages import divergences, stage_at, stages
 from embryo.results.figures import draw, figures_of
@@ -217,10 +219,56 @@ def test_stages_are_recovered():
 # ---- figures
 
 
-def test_every_figure_is_drawn(tmp_path):
+# ---- two families
+
+
+@pytest.fixture(scope="module")
+def families():
+    "Rows of four runs of the same words: two of BERT, two of ALBERT."
+    rows, _ = made_up_surprisals(seeds=4, noise=0.4)
+    return rows.assign(family=rows["family"].where(rows["seed"] < 2, "albert"))
+
+
+def test_agreement_is_the_mean_over_pairs_of_runs(families):
+    d = agreement_table(families).set_index("of")
+    wide = ages(families).pivot_table(index="word", columns=["family", "seed"], values="age").dropna()
+    by_hand = lambda a, b: spearmanr(wide[a], wide[b]).statistic
+    bert, albert = [("bert", 0), ("bert", 1)], [("albert", 2), ("albert", 3)]
+    between = np.mean([by_hand(a, b) for a in bert for b in albert])
+    within = [by_hand(*bert), by_hand(*albert)]
+    assert d.loc[["bert", "albert"], "value"].tolist() == pytest.approx(within)
+    assert d.loc["between", "value"] == pytest.approx(between) and d.loc["between", "pairs"] == 4
+    assert d.loc["corrected", "value"] == pytest.approx(between / np.sqrt(within[0] * within[1]))
+    assert set(d["n"]) == {len(wide)} and (d["low"] < d["value"]).all() and (d["value"] < d["high"]).all()
+
+
+def test_a_word_that_one_run_did_not_learn_is_left_out(families):
+    found = ages(families)
+    word = found.loc[found["state"] == "learned", "word"].iloc[0]
+    lost = found.assign(age=found["age"].mask((found["word"] == word) & (found["seed"] == 3)))
+    assert len(ages_by_run(lost)) == len(ages_by_run(found)) - 1
+    assert word in set(word_pairs(families)["word"])
+
+
+def test_agreement_says_what_it_cannot(families):
+    one = families[families["seed"] > 0]  # one BERT: nothing is known of its seeds
+    assert agreement_table(one)["of"].tolist() == ["albert", "between", "held"]
+    few = ages_by_run(ages(families)).head(5)
+    assert agreement(few, pd.Series(dtype=float))["value"].isna().all()
+    with pytest.raises(EmbryoError, match="bert asked, bert to be compared; expected two of those asked"):
+        word_pairs(families[families["family"] == "bert"])
+    three = pd.concat([families, families.assign(family="electra")])
+    with pytest.raises(EmbryoError, match="albert, bert, electra asked"):
+        agreement_table(three)
+    assert "ALBERT: " in caption_of(word_pairs(three, families=("albert", "electra")))
+
+
+def test_every_figure_is_drawn(tmp_path, families):
     rows = pd.concat([made_up_surprisals()[0], made_up_stages()], ignore_index=True)
     for name in figures_of("x_ages"):
-        draw(name, rows, tmp_path, "Made-up rows")
+        of_two = name in ("x_ages_fig4", "x_ages_table3")
+        draw(name, families if of_two else rows, tmp_path, "Made-up rows")
     plt.close("all")
     made = {p.name for p in tmp_path.iterdir()}
     assert {"x_ages_fig1.png", "x_ages_fig2.csv", "x_ages_fig3.pdf", "x_ages_table1.md", "x_ages_table2.tex"} <= made
+    assert {"x_ages_fig4.png", "x_ages_table3.md"} <= made

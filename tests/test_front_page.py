@@ -506,7 +506,7 @@ def test_ages_and_divergence_of_the_findings_are_those_of_the_rows():
     rows = densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv"))
     ages = relation_table(rows, family="albert").set_index(["how", "what"])["value"]
     assert f"log frequency {ages.loc[('spearman', 'frequency')]:.2f}, 213 words" in text
-    apart = seed_divergence(rows).query("group == 'all'").set_index("step")["value"]
+    apart = seed_divergence(rows, family="albert").query("group == 'all'").set_index("step")["value"]
     said = "{:.2f} nats after 500 updates, {:.2f} after 2,000, {:.2f} at the end"
     assert said.format(*apart.loc[[500, 2000, 16_000]]) in text
 
@@ -647,11 +647,11 @@ def test_layers_of_the_findings_are_those_of_the_rows():
 
     text = said_in("findings/01_learned")
     rows = densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv"))
-    data = layer_likeness(rows).set_index(["kind", "step", "layer"])["value"].sort_index()
+    data = layer_likeness(rows, family="albert").set_index(["kind", "step", "layer"])["value"].sort_index()
     quarter = data.loc["last", 4000]
     said = "the embeddings are at {:.2f} after a quarter of the updates and the fourth layer at {:.2f}"
     assert said.format(quarter.loc[0], quarter.loc[4]) in text
-    when = settled(layer_likeness(rows))
+    when = settled(layer_likeness(rows, family="albert"))
     assert f"0.9 is reached after {when[0]:,} and {when[4]:,}" in text
     ends = data.loc["seeds", 16_000]
     assert ends.idxmax() == 1 and ends.idxmin() == 4

@@ -20,6 +20,7 @@ from .pages import full_stop, headings, own_words
 from ..ground.files import read_json
 from ..results import curves  # noqa: F401 - whose figures are declared by that, as of all below
 from ..results.acquisition import drawings as of_acquisition  # noqa: F401
+from ..results.acquisition import families as of_families  # noqa: F401
 from ..results.claims import ledger  # noqa: F401
 from ..results.figures import FIGURES, sentence
 from ..results.grown import minimal, probe_cost, syntaxgym, tasks, treebanks, windows  # noqa: F401
@@ -222,16 +223,16 @@ def readings(
 ) -> dict:  # Figure -> what is seen on it
     "What a page says of its figures: in a cell `page.tell(name)`, or printed where it is drawn or in the next cell."
     code = [(cell, number) for cell, number in shown if cell["cell_type"] == "code"]
-    out = {}
+    out, told = {}, {}
     for (cell, number), (after, its) in zip(code, [*code[1:], ({"source": "", "outputs": []}, 0)]):
         printed = printed_in(cell) or (printed_in(after) if its not in drawn else "")
         names = [name for _, name in drawn.get(number, [])]
         # of several figures it is not known which one is meant
         out |= {name: printed for name in names if printed and len(names) == 1}
-        asked = re.search(r"""\.tell\(["'](\w+)["']\)""", "".join(cell["source"]))
-        if asked:
-            out[asked[1]] = seen_below(cell["outputs"])
-    return out
+        asked = re.search(r"""\.tell\(["'](\w+)["']""", "".join(cell["source"]))
+        if asked and asked[1] not in told:
+            told[asked[1]] = seen_below(cell["outputs"])
+    return out | told
 
 # %% ../../nbs/7_book/03_captions.ipynb #8fa931d4
 DRAWN_AS = {"p1_claims": "claims_p1", "p2_claims": "claims_p2"}  # name of files -> of the figure, where they differ

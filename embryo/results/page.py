@@ -26,6 +26,7 @@ from .claims.p1_structure import near_output
 from .claims.text import told_at
 from .figures import draw, draw_own, drawn, find_figure
 from .p1.attention import paper_places
+from .p1.losses import FAMILY
 from .phases.said import settled
 from .settings import help_end, series_settings
 from .statistics import UNASKED, densest_seeds, shared_steps, steps_in_common
@@ -89,6 +90,7 @@ DATES = {
     "x_ages_fig1": lambda d: 10 ** d.drop_duplicates("word")["age"],
     "x_ages_fig2": lambda d: 10 ** d["age"],
     "x_ages_table2": lambda d: 10 ** d["age"],
+    "x_ages_fig4": lambda d: 10 ** pd.concat([d[c] for c in FAMILY if c in d]),
     "x_ages_fig3": lambda d: d.drop_duplicates(["family", "l1", "reference"])["nearest"],
     "x_phases_fig1": lambda d: 10 ** d["place"],
     "x_phases_table1": lambda d: [],  # of distances between dates
@@ -264,7 +266,8 @@ class Page:
 
         if name in TOLD:
             rows = self.rows_for(("p1_fig6_bert", "p1_fig14", *VERDICT_TABLES), name) if rows is None else rows
-            said = told_beside(rows, name, self.settings, **options)
+            whose = f"**{FAMILY.get(f, f)}.**" if (f := options.get("family")) else ""
+            said = " ".join(filter(None, [whose, told_beside(rows, name, self.settings, **options)]))
             return Markdown("\n\n".join(filter(None, [said, self.beware_dates(name, rows, options)])))
         if self.held is None:
             raise EmbryoError(f"tell({name!r}): the ledger of claims has not been drawn; call show_ledger before it")
@@ -285,7 +288,9 @@ def helped(
     "Which dates of a figure lie in the time in which attention is helped."
     if name not in DATES or not self.path or data.empty:
         return ""
-    named = [family] if family else sorted(set((data if "family" in data else rows)["family"].dropna()))
+    columns = [name for name in FAMILY if name in data]  # of a figure that holds two families against each other
+    of = data if "family" in data else rows
+    named = [family] if family else columns or sorted(set(of["family"].dropna()))
     return said_dates(name, data, self.settings, named)
 
 # %% ../../nbs/5_results/15_page.ipynb #9e5a4c91
@@ -297,9 +302,10 @@ def with_dates(
     options: dict,  # Of the function that selects the numbers
 ):  # The same, whose caption says which of its dates lie in that time
     "A figure with its caution of dates."
-    if fig.name not in DATES or fig.name in UNDATED:
+    name = next((k for k in DATES if fig.name == k or fig.name.startswith(f"{k}_")), "")
+    if not name or name in UNDATED:
         return fig
-    note = partial(self.helped, fig.name, rows=rows, family=options.get("family", ""))
+    note = partial(self.helped, name, rows=rows, family=options.get("family", ""))
     return replace(fig, notes=(*fig.notes, note))
 
 # %% ../../nbs/5_results/15_page.ipynb #63177408

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['SHAPE', 'SMALL', 'EXAMPLES', 'NAMES', 'runs_of', 'said_left_out', 'told', 'caption_of', 'said_falls', 'word_curves',
            'plot_words', 'word_ages', 'plot_word_ages', 'relation_table', 'laid_out', 'class_table', 'classes_laid_out',
-           'with_most_points', 'said_samples', 'stages_text', 'stage_curves', 'plot_stages', 'first_asked',
-           'published_folder']
+           'with_most_points', 'said_samples', 'stages_text', 'stage_curves', 'plot_stages', 'published_folder']
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #770856a4
 import itertools
@@ -20,7 +19,7 @@ from .relations import class_ages, published_ages, relations, told_words
 from .stages import REFERENCES, divergences, published_divergences, stages
 from ..curves import need, steps_axis
 from ..figures import counted, figure
-from ..p1.losses import beside, key, panels
+from ..p1.losses import FAMILY, beside, key, panels
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #06f69bab
 def runs_of(
@@ -52,9 +51,11 @@ def said_left_out(
 def told(
     data: pd.DataFrame,  # Numbers of a figure
     text: str,  # Its caption
+    family: str = "",  # Whose numbers these are, where the figure does not show it
 ) -> pd.DataFrame:  # The same
-    "Numbers with their caption."
-    data.attrs["caption"] = text
+    "Numbers with their caption, which begins with whose they are."
+    data.attrs["family"] = family
+    data.attrs["caption"] = f"{FAMILY.get(family, family)}. {text}" if family else text
     return data
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #af8cd870
@@ -118,7 +119,7 @@ def word_curves(
         f" acquisition (crosses): half way from chance to the lowest value. Dotted: chance, the log of the vocabulary's"
         f" size. {said_left_out(found)} {said_falls(learned, *ends, chance)}"
     )
-    return told(data, text)
+    return told(data, text, own["family"].iloc[0])
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #a9fd7dc7
 def plot_words(
@@ -154,13 +155,15 @@ def word_ages(
     model: str = "bert",  # Whose ages: bert, lstm, bilstm or gpt2
 ) -> pd.DataFrame:  # One line a word, as `told_words`
     "The age of every word that all runs learned."
-    found = ages(runs_of(rows, family, l1))
+    own = runs_of(rows, family, l1)
+    found = ages(own)
     words = told_words(mean_ages(found), published_ages(published, model) if published else None)
     text = "Age of acquisition of words, log10 of the step (mean over runs), over their frequency in the text"
     if words["published"].notna().any():
         n = int(words["published"].notna().sum())
         text += f", and beside the ages of the same {n} words in {model} (Chang and Bergen 2022)"
-    return told(words, f"{text}. A dot a word, learned in every run. {said_left_out(found)}")
+    text = f"{text}. A dot a word, learned in every run. {said_left_out(found)}"
+    return told(words, text, own["family"].iloc[0])
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #9905df31
 def plot_word_ages(
@@ -212,7 +215,7 @@ def relation_table(
         " the noncentral F). If unrelated: the value to be expected then. Words without an age, because their curve"
         " does not fall, are left out."
     )
-    return told(d[d["value"].notna()].reset_index(drop=True), text)
+    return told(d[d["value"].notna()].reset_index(drop=True), text, words.attrs["family"])
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #3cc77d23
 def laid_out(
@@ -235,9 +238,10 @@ def class_table(
     **options,  # As of `word_ages`
 ) -> pd.DataFrame:  # As `class_ages`, without classes of few words
     "The mean age of each class."
-    d = class_ages(word_ages(rows, **options))
+    words = word_ages(rows, **options)
+    d = class_ages(words)
     text = "Mean age of acquisition by class of word, log10 of the step, with 95% intervals (BCa bootstrap over words)."
-    return told(d[d["age"].notna()].reset_index(drop=True), text)
+    return told(d[d["age"].notna()].reset_index(drop=True), text, words.attrs["family"])
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #c4ff5feb
 def classes_laid_out(
@@ -348,15 +352,6 @@ def plot_stages(
 
 
 figure("x_ages_fig3", stage_curves, plot=plot_stages, title="Unigram, bigram, beyond", text=caption_of)
-
-# %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #ebe35a7a
-def first_asked(
-    rows: pd.DataFrame,  # All rows
-    evaluator: str,
-) -> str:  # "" where nobody was asked
-    "The first family of the rows of an evaluator."
-    asked = rows.loc[rows["evaluator"] == evaluator, "family"]
-    return asked.iloc[0] if len(asked) else ""
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #6e228cfe
 def published_folder(

@@ -14,9 +14,10 @@ from ..curves import need
 # %% ../../../nbs/5_results/12_phases/01_seeds.ipynb #6f361eef
 def held_against(
     rows: pd.DataFrame,  # All rows
-    **where,  # Column = value: family="bert" ...
+    **where,  # Column = value: family="bert" ...; an empty one leaves it open
 ) -> pd.DataFrame:  # Rows of evaluator alike, with other (name of a series), at (its step), kind (seeds | steps | else)
     "Which checkpoint each row is held against."
+    where = {column: value for column, value in where.items() if value}
     own = need(rows, "seeds and steps (evaluator alike)", evaluator="alike", **where).copy()
     named = own["task"].str.extract(r"^(.*)@(\d+)$")
     if named.isna().any(axis=None):
