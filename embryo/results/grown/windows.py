@@ -10,6 +10,7 @@ __all__ = ['FILLED', 'MEASURES', 'WINDOW_COLUMNS', 'LOOKS', 'LATE', 'asked_forms
 import numpy as np
 import pandas as pd
 
+from ..curves import points_alone
 from ..figures import figure
 from .minimal import at_the_end, narrow_bands, narrow_note, said_sure, series_name
 from ..p1.losses import beside, chosen, key, panels
@@ -55,6 +56,7 @@ def draw_forms(
         d = narrow_bands(d.sort_values("step"))
         ax.plot(d["step"], d["value"], color=colours[length], ls=LOOKS[form], marker=".", ms=4, lw=1.4)
         ax.fill_between(d["step"], d["low"], d["high"], color=colours[length], alpha=0.15, lw=0)
+    points_alone(ax)
 
 # %% ../../../nbs/5_results/10_grown/06_windows.ipynb #06348165
 def plot_windows(
