@@ -123,7 +123,7 @@ def word_pairs(
     left = "; ".join(f"{FAMILY[name]}: {said_left_out(found[name]).rstrip('.')}" for name in found)
     text = (
         f"Age of acquisition of words in {FAMILY[first]} and in {FAMILY[second]}, log10 of the step, mean over runs. A"
-        f" dot a word, learned in every run of both. Line: equal ages. {left}"
+        f" dot a word, learned in every run of both. Line: equal ages. {left}."
     )
     return told(out, text)
 
@@ -143,10 +143,13 @@ def plot_pairs(
     for pos, color in zip(classes, sns.color_palette("tab10", len(classes))):
         d = data[data["pos"] == pos]
         ax.plot(d[first], d[second], ".", color=color, ms=5, label=f"{pos} ({len(d)})")
-    ends = data[[first, second]].to_numpy()
-    ax.axline((ends.min(), ends.min()), slope=1, color="gray", ls=":", lw=1.2, label="equal ages")
+    both = data[[first, second]].to_numpy()
+    ends = (both.min() - 0.05, both.max() + 0.05)  # of both axes
+    ax.axline((ends[0], ends[0]), slope=1, color="gray", ls=":", lw=1.2, label="equal ages")
     ages_of = "{}: age (log10 step)".format
-    ax.set(xlabel=ages_of(FAMILY[first]), ylabel=ages_of(FAMILY[second]), aspect="equal")
+    ax.set(xlabel=ages_of(FAMILY[first]), ylabel=ages_of(FAMILY[second]), xlim=ends, ylim=ends, aspect="equal")
+    ax.set_yticks(ax.get_xticks(), minor=False)
+    ax.set(xlim=ends, ylim=ends)
     beside(ax)
     return fig
 
