@@ -133,6 +133,7 @@ def plot_pairs(
 ):  # matplotlib figure; None without a word
     "Ages in one family over those in the other."
     import seaborn as sns
+    from matplotlib.ticker import MultipleLocator
 
     if data.empty:
         return None
@@ -148,8 +149,8 @@ def plot_pairs(
     ax.axline((ends[0], ends[0]), slope=1, color="gray", ls=":", lw=1.2, label="equal ages")
     ages_of = "{}: age (log10 step)".format
     ax.set(xlabel=ages_of(FAMILY[first]), ylabel=ages_of(FAMILY[second]), xlim=ends, ylim=ends, aspect="equal")
-    ax.set_yticks(ax.get_xticks(), minor=False)
-    ax.set(xlim=ends, ylim=ends)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MultipleLocator(0.25))
     beside(ax)
     return fig
 
@@ -187,8 +188,8 @@ def laid_agreement(
     return pd.DataFrame(
         {
             "agreement of": data["of"].map(name),
-            "value": data["value"].map("{:.2f}".format),
-            "95%": [f"{low:.2f} to {high:.2f}" for low, high in zip(data["low"], data["high"])],
+            "value": data["value"].map("{:.3f}".format),
+            "95%": [f"{low:.3f} to {high:.3f}" for low, high in zip(data["low"], data["high"])],
             "pairs of runs": data["pairs"],
             "words": data["n"],
         }

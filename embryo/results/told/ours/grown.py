@@ -204,12 +204,12 @@ def see_ages(
 def said_level(
     table: pd.DataFrame,  # From `agreement`, by `of`
     of: str,  # A comparison
-) -> str:  # "0.93 (0.91 to 0.95)"; "" where it was not made
+) -> str:  # "0.934 (0.910 to 0.950)"; "" where it was not made
     "How far runs agree, with the interval over words."
     if of not in table.index:
         return ""
     x = table.loc[of]
-    return f"{x['value']:.2f} ({x['low']:.2f} to {x['high']:.2f})"
+    return f"{x['value']:.3f} ({x['low']:.3f} to {x['high']:.3f})"
 
 # %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #42c6cce7
 LIMIT = 1.0  # of agreement over what seeds of a family agree in: families differ no more than seeds
