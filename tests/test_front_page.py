@@ -300,18 +300,18 @@ def test_comparing_on_the_front_page_is_that_of_the_rows():
 
 
 def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
-    "STS-B and masked words of the two trainings whose questions about pairs are exchanged, beside three of each."
+    "STS-B and masked words of the two trainings whose questions about pairs are exchanged, beside the others."
     front, text = said_in("index"), said_in("findings/01_learned")
     grown, exchanged = (embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown", "grown-pairs"))
     beside = beside_another(grown, exchanged).set_index(["measure", "family"])
-    assert set(beside["trainings"]) == {3}
+    assert set(beside["trainings"]) == {3, 5}
     tuned, nats = beside.loc["STS-B"], beside.loc["masked words (nats)"]
     assert tuned["outside"].to_dict() == dict(albert="above", bert="below")
     assert f"as ALBERTs are, has {tuned['other']['bert']:.2f}" in front
     assert f"whether one follows the other {tuned['other']['albert']:.2f} (one training each:" in front
     ranges = [f"{tuned['low'][f]:.2f} to {tuned['high'][f]:.2f}" for f in ("bert", "albert")]
     assert f"would ({', '.join(ranges)})" in text
-    assert nats["outside"].to_dict() == dict(albert="above", bert="")
+    assert nats["outside"].to_dict() == dict(albert="above", bert="below")
     price = nats["other"] - nats["mean"]
     assert f"cost this ALBERT {price['albert']:.2f} nats more than others of its kind" in text
     assert f"this BERT, which is spared the question, {-price['bert']:.2f} less" in text
@@ -327,7 +327,7 @@ def rows_of(profile):
 
 
 def test_what_longer_trainings_add_is_that_of_the_rows():
-    "Three ALBERTs and three BERTs of 42,000 updates beside three each of 16,000."
+    "Three ALBERTs and three BERTs of 42,000 updates beside those of 16,000."
     front, text = said_in("index"), said_in("findings/01_learned")
     text = text[text.index("## What 2.6 times as many updates add") : text.index("## A larger model on a GPU")]
     grown, longer = rows_of("grown"), rows_of("grown-long")
@@ -341,15 +341,20 @@ def test_what_longer_trainings_add_is_that_of_the_rows():
     seen = "and {:.2f} of them are right, {:.2f} more".format(*right.loc["bert", ["other", "difference"]])
     assert seen in text
     told = beside[beside["p"] < 0.05]
-    alberts = {"parts of speech, layer 1", "roles, layer 1"}
-    berts = {"masked words (nats)", "masked words right", "visible words right", "hidden words right (GUM)"}
-    assert set(told.index) == {(m, "albert") for m in alberts} | {(m, "bert") for m in berts}
+    both = {"hidden words right (GUM)", "parts of speech, layer 1", "BLiMP"}
+    berts = {"masked words (nats)", "masked words right", "visible words right", "question about pairs right"}
+    told_of = {(m, f) for m in both for f in ("albert", "bert")} | {("roles, layer 1", "albert")}
+    assert set(told.index) == told_of | {(m, "bert") for m in berts} and len(told) == 11
     more = beside["difference"].round(2)
     assert set(more["hidden words right (GUM)"]) == set(more["BLiMP"]) == {0.02}
-    assert [more[m, "albert"] for m in sorted(alberts)] == [0.02, 0.01]
+    probed = [more["parts of speech, layer 1", f] for f in ("albert", "bert")] + [more["roles, layer 1", "albert"]]
+    assert probed == [0.02, 0.01, 0.01]
+    assert [more[m, "bert"] for m in ("visible words right", "question about pairs right")] == [0.01, 0.04]
+    three = beside_several(grown[~grown["seed"].isin([3, 4])], longer).set_index(["measure", "family"])
+    assert set(three.index[three["p"] < 0.05]) < set(told.index) and (three["p"] < 0.05).sum() == 6
     facts = beside.loc["facts, common objects"]
     four = facts.loc["bert", ["other", "mean", "low", "high"]]
-    assert "BERTs ({:.2f} instead of {:.2f}; {:.2f} to {:.2f} more".format(*four) in text
+    assert "BERTs name {:.2f} instead of {:.2f} ({:.2f} to {:.2f} more)".format(*four) in text
     assert "ALBERTs have {:.2f} and had {:.2f}".format(*facts.loc["albert", ["other", "mean"]]) in text
 
     ends = last_scores(longer).set_index(["measure", "family", "seed"])["value"].sort_index()
@@ -509,6 +514,42 @@ def test_ages_and_divergence_of_the_findings_are_those_of_the_rows():
     apart = seed_divergence(rows, family="albert").query("group == 'all'").set_index("step")["value"]
     said = "{:.2f} nats after 500 updates, {:.2f} after 2,000, {:.2f} at the end"
     assert said.format(*apart.loc[[500, 2000, 16_000]]) in text
+    apart = seed_divergence(rows, family="bert").query("group == 'all'").set_index("step")["value"]
+    said = "{:.2f} nats after 500 updates, the most after 1,000 ({:.2f}), {:.2f} at the end"
+    assert said.format(*apart.loc[[500, 1000, 16_000]]) in text and apart.idxmax() == 1000
+
+
+def test_ages_of_two_families_are_those_of_the_rows():
+    "How far ALBERTs and BERTs agree on which words are early, on the front page and in the findings."
+    from embryo.results.acquisition.families import agreement_table, word_pairs
+
+    front, text = said_in("index"), said_in("findings/01_learned")
+    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    rows = rows[rows["evaluator"] == "surprisals"]
+    d = agreement_table(rows).set_index("of")
+    level = {of: f"{x['value']:.2f}" for of, x in d.iterrows()}
+    said = "ranks of ages correlate by {between}, those of two seeds of one family by {albert} and {bert}"
+    assert said.format(**level) in front and f"with frequency held {level['held']} is left" in front
+    value, low, high = d.loc["corrected", ["value", "low", "high"]]
+    line = rf"over what seeds of a family agree in \| +{value:.3f} \| {low:.3f} to {high:.3f}"
+    assert re.search(line, text) and "is just told from 1" in text
+    assert 0.99 < high < 1 and d.loc["held", "low"] > 0
+    pairs = word_pairs(rows)
+    ages = {f: f"{10 ** pairs[f].median():,.0f}" for f in ("albert", "bert")}
+    assert "the median age is {bert} updates, in ALBERTs {albert}".format(**ages) in text
+
+
+def test_the_order_in_berts_is_that_of_the_rows():
+    "Which kinds of ability surely change before hidden words in BERTs, and that none does in ALBERTs."
+    from embryo.results.phases.drawings import kind_table, main_curves
+
+    text = said_in("findings/01_learned")
+    rows = densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv"))
+    kinds = {f: kind_table(main_curves(rows, f))[0].set_index("kind")["before"] for f in ("albert", "bert")}
+    assert set(kinds["albert"]) == {""}
+    sooner = kinds["bert"][kinds["bert"].str.contains("mask prediction")].index
+    probes = {f"probe, {name}" for name in ("constituents", "parts of speech", "roles")}
+    assert set(sooner) == {"reconstruction"} | probes and "surely change before words that are hidden" in text
 
 
 def numbers_of(profile, name):
