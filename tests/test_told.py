@@ -315,7 +315,8 @@ def test_what_else_grows_is_told_of_what_was_asked():
     "Of committed rows: every figure of the appendix has a reading, and two of its numbers are the figure's own."
     rows = densest_seeds(read_rows(ROOT / "papermill_runs/grown/rows.csv"))
     main = main_curves(rows, "albert")
-    said = {name: told_beside(main if name == "x_phases_fig1" else rows, name) for name in GROWN}
+    of = dict.fromkeys(("x_ages_fig2", "x_ages_fig3", "x_phases_fig2", "x_phases_fig3"), dict(family="albert"))
+    said = {n: told_beside(main if n == "x_phases_fig1" else rows, n, **of.get(n, {})) for n in GROWN}
     assert not [name for name, text in said.items() if NOT_MEASURED in text]
     relations = pd.read_csv(ROOT / "figures/grown/x_ages_table1.csv").set_index(["how", "what"])
     assert f"log frequency {relations.loc[('spearman', 'frequency'), 'value']:.2f} (" in said["x_ages_fig2"]
