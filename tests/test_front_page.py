@@ -7,6 +7,7 @@ import crash
 import numpy as np
 import pandas as pd
 import pytest
+from committed import committed, densest
 from conftest import ROOT
 
 import embryo
@@ -66,9 +67,7 @@ def test_what_the_front_page_shows_runs(home):
 
 def test_ledger_of_the_front_page_is_that_of_the_rows():
     "The first paper's claims are held against the rows of `grown`, the second's against those of `transfer`."
-    first, second = (
-        embryo.claims(embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv")) for p in ("grown", "transfer")
-    )
+    first, second = (embryo.claims(committed(p)) for p in ("grown", "transfer"))
     held = pd.concat([first.query("number <= 15"), second.query("number > 15")])
     table = embryo.short_claims(held).to_markdown(index=False)
     shown = (ROOT / "README.md").read_text()
@@ -81,7 +80,7 @@ def test_answer_on_transfer_is_that_of_the_rows():
     from embryo.results.transfer.heads import loss_over_seeds, losses_without
 
     text = said_in("findings/00_transfer")
-    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    rows = committed("transfer")
     assert embryo.short_arms(rows).to_markdown(index=False) in text
     asked = (rows["evaluator"] == "finetune") & (rows["split"] == "dev") & (rows["task"] == "STS-B")
     asked &= (rows["metric"] == "spearman") & (rows["group"] == "final") & (rows["family"] == "roberta")
@@ -107,7 +106,7 @@ def test_answer_on_transfer_is_that_of_the_rows():
     tuned = tuned[(tuned["metric"] == "spearman") & (tuned["split"] == "dev")].set_index("l1")["value"]
     for l1 in ("english:16M~w128", "english:16M~nsp~w64", "published BERT-tiny, tuned to retrieve"):
         assert f"{tuned.loc[l1]:.2f}" in text, l1
-    grown = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    grown = committed("grown")
     grown = grown[(grown["evaluator"] == "finetune") & (grown["group"] == "final") & (grown["split"] == "dev")]
     grown = grown[(grown["mode"] != "published") & (grown["step"] > 0)]
     grown = grown.groupby(["family", "task", "metric", "step"])["value"].mean()
@@ -125,7 +124,7 @@ def test_the_clean_pair_on_the_front_page_is_that_of_the_rows():
     from embryo.results.transfer.heads import comparing, loss_over_seeds, losses_without
 
     text = said_in("findings/00_transfer")
-    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    rows = committed("transfer")
     scored = models_scored(rows).query("twin == '' and task in ('STS-B', 'QNLI')")
     pairs = [(f"nesting-closed{arm}", f"nesting-either{arm}") for arm in ("", "+english")]
     found = differences(scored, pairs).set_index(["a", "task"])
@@ -167,7 +166,7 @@ def test_what_needs_no_trees_on_the_front_page_is_that_of_the_rows():
     from embryo.results.transfer.heads import comparing, loss_over_seeds, losses_without
 
     text = said_in("findings/00_transfer")
-    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    rows = committed("transfer")
     scored = models_scored(rows).query("twin == ''")
     means = scored.groupby(["l1", "task"])["value"].mean()
     for l1 in ("flat-other+partners", "nesting-other+partners"):
@@ -209,7 +208,7 @@ def test_trees_and_heads_on_the_front_page_itself():
     from embryo.results.transfer.heads import loss_over_seeds, losses_without
 
     text = said_in("index")
-    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    rows = committed("transfer")
     scored = models_scored(rows).query("twin == '' and task == 'STS-B'")
     means, shares = (scored.groupby("l1")[column].mean() for column in ("value", "share"))
     flat, first, second = ("flat-other", "nesting-either", "nesting-other")
@@ -231,7 +230,7 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
     from embryo.results.curves import curve_data, reach_step
 
     text = said_in("findings/01_learned")
-    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    rows = committed("grown")
     held = embryo.claims(rows).query("mode == 'corrected'").set_index("part")
     later, faster = held.loc["content after function words"], held.loc["ALBERT after BERT"]
     interval = "{effect:.1f} doublings of the step {} ({low:.1f} to {high:.1f})".format
@@ -264,7 +263,7 @@ def test_what_is_learned_on_the_front_page_is_that_of_the_rows():
 def test_facts_on_the_front_page_are_those_of_the_rows():
     "How few are known, and the relation that one training alone had."
     text = said_in("findings/01_learned")
-    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv").query("evaluator == 'knowledge'")
+    rows = committed("grown").query("evaluator == 'knowledge'")
     most = rows.query("metric == 'majority' and task == 'facts'").groupby("group")["value"].mean()
     assert f"most frequent object is right in {most['all']:.2f}" in text and f"one, {most['P407']:.2f}" in text
     right = rows.query("family == 'albert' and group == 'P407' and metric == 'p@1' and mode == 'corrected'")
@@ -279,7 +278,7 @@ def test_facts_on_the_front_page_are_those_of_the_rows():
 def test_comparing_on_the_front_page_is_that_of_the_rows():
     "STS-B of three BERTs and three ALBERTs, and what their tasks of sentence pairs came to."
     text = said_in("findings/01_learned")
-    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    rows = committed("grown")
     tuned = rows.query("evaluator == 'finetune' and group == 'final' and split == 'dev' and task == 'STS-B'")
     tuned = tuned.query("metric == 'spearman' and mode != 'published'").set_index(["family", "step"])["value"]
     ends = {f: tuned.loc[(f, 16_000)].mean() for f in ("bert", "albert")}
@@ -302,7 +301,7 @@ def test_comparing_on_the_front_page_is_that_of_the_rows():
 def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
     "STS-B and masked words of the two trainings whose questions about pairs are exchanged, beside the others."
     front, text = said_in("index"), said_in("findings/01_learned")
-    grown, exchanged = (embryo.read_rows(ROOT / f"papermill_runs/{p}/rows.csv") for p in ("grown", "grown-pairs"))
+    grown, exchanged = (committed(p) for p in ("grown", "grown-pairs"))
     beside = beside_another(grown, exchanged).set_index(["measure", "family"])
     assert set(beside["trainings"]) == {3, 5}
     tuned, nats = beside.loc["STS-B"], beside.loc["masked words (nats)"]
@@ -322,7 +321,7 @@ def test_exchanged_questions_on_the_front_page_are_those_of_the_rows():
 
 def rows_of(profile):
     "Committed rows, without the fourth ALBERT of `grown-long`: it has a page of its own."
-    rows = embryo.read_rows(ROOT / f"papermill_runs/{profile}/rows.csv")
+    rows = committed(profile)
     return rows[rows["seed"] != 3] if profile == "grown-long" else rows
 
 
@@ -475,7 +474,7 @@ def test_larger_probes_are_held_against_their_controls():
 def test_when_tasks_are_gained_is_that_of_the_rows():
     "From which checkpoint on models are better than before pretraining, and than who reads nothing."
     text = said_in("findings/01_learned")
-    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    rows = committed("grown")
     data = task_curves(densest_seeds(rows))
     blind = data[data["mode"] == "trivial"].set_index("task")["value"]
     lines = {k: line for k, line in data[data["step"].notna()].groupby(["task", "family"])}
@@ -508,7 +507,7 @@ def test_ages_and_divergence_of_the_findings_are_those_of_the_rows():
     from embryo.results.phases.drawings import seed_divergence
 
     text = said_in("findings/01_learned")
-    rows = densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv"))
+    rows = densest("grown")
     ages = relation_table(rows, family="albert").set_index(["how", "what"])["value"]
     assert f"log frequency {ages.loc[('spearman', 'frequency')]:.2f}, 213 words" in text
     apart = seed_divergence(rows, family="albert").query("group == 'all'").set_index("step")["value"]
@@ -524,7 +523,7 @@ def test_ages_of_two_families_are_those_of_the_rows():
     from embryo.results.acquisition.families import agreement_table, word_pairs
 
     front, text = said_in("index"), said_in("findings/01_learned")
-    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    rows = committed("grown")
     rows = rows[rows["evaluator"] == "surprisals"]
     d = agreement_table(rows).set_index("of")
     level = {of: f"{x['value']:.2f}" for of, x in d.iterrows()}
@@ -544,7 +543,7 @@ def test_the_order_in_berts_is_that_of_the_rows():
     from embryo.results.phases.drawings import kind_table, main_curves
 
     text = said_in("findings/01_learned")
-    rows = densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv"))
+    rows = densest("grown")
     kinds = {f: kind_table(main_curves(rows, f))[0].set_index("kind")["before"] for f in ("albert", "bert")}
     assert set(kinds["albert"]) == {""}
     sooner = kinds["bert"][kinds["bert"].str.contains("mask prediction")].index
@@ -565,7 +564,7 @@ def test_dates_of_three_schedules_are_those_of_the_rows():
     text = said_in("findings/01_learned")
     dates = {}
     for profile, seeds in SCHEDULES.items():
-        rows = embryo.read_rows(ROOT / f"papermill_runs/{profile}/rows.csv")
+        rows = committed(profile)
         asked = rows[rows["seed"].isin(seeds) | rows["seed"].isna()]
         ages = numbers_of(profile, "x_ages_fig2")["age"]
         dates[profile] = dates_beside_help(asked, read_profile(profile), ages)
@@ -645,7 +644,7 @@ def test_ranks_of_facts_are_those_of_the_rows():
 def test_what_more_english_adds_is_that_of_the_rows():
     "STS-B of the five trainings on 16 million tokens, in the order of the table, and CoLA of the deepest."
     text = said_in("findings/00_transfer")
-    rows = embryo.read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    rows = committed("transfer")
     d = rows.query("evaluator == 'finetune' and split == 'dev' and group == 'final' and mode == 'corrected'")
     d = d[d["l1"].str.contains("english:16M")]
     by_l1 = d.query("task == 'STS-B' and metric == 'spearman'").set_index("l1")["value"]
@@ -687,7 +686,7 @@ def test_layers_of_the_findings_are_those_of_the_rows():
     from embryo.results.phases.said import settled
 
     text = said_in("findings/01_learned")
-    rows = densest_seeds(embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv"))
+    rows = densest("grown")
     data = layer_likeness(rows, family="albert").set_index(["kind", "step", "layer"])["value"].sort_index()
     quarter = data.loc["last", 4000]
     said = "the embeddings are at {:.2f} after a quarter of the updates and the fourth layer at {:.2f}"
@@ -704,7 +703,7 @@ def test_layers_of_the_findings_are_those_of_the_rows():
 def test_what_electra_learned_on_the_front_page_is_that_of_the_rows():
     "The discriminator against a constant, its probes, and its score beside those of the others."
     text = said_in("findings/01_learned")
-    rows = embryo.read_rows(ROOT / "papermill_runs/grown/rows.csv")
+    rows = committed("grown")
     electra = rows[(rows["family"] == "electra") & (rows["seed"] == 0)]
     ends = electra.query("evaluator == 'pretrain' and split == 'heldout' and step == 8000").set_index(
         ["group", "metric"]
@@ -740,7 +739,7 @@ def test_the_front_page_says_what_the_findings_say(section, page):
 def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
     "What goes on after 39 million tokens, what was lost when windows grew, and what lies outside the three others."
     text = said_in("findings/03_along")
-    longer = embryo.read_rows(ROOT / "papermill_runs/grown-long/rows.csv")
+    longer = committed("grown-long")
     three, fourth = longer[longer["seed"] != 3], longer[longer["seed"] == 3]
     scores = scores_on_the_way(fourth).set_index(["measure", "step"])["value"]
     nats, right, hidden = "masked words (nats)", "masked words right", "hidden words right (GUM)"

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from committed import committed, densest
 
 import embryo.results.page  # noqa: F401 - declares all that is told
 from embryo.ground.profiles import read_profile
-from embryo.ground.rows import read_rows, row_frame
+from embryo.ground.rows import row_frame
 from embryo.micro.made_up import made_up_p1
 from embryo.micro.made_up_p2 import made_up_p2
 from embryo.results.claims.verdicts import CLAIMS
 from embryo.results.p1.losses import P1_FORMS
 from embryo.results.phases.drawings import main_curves
-from embryo.results.statistics import densest_seeds
 from embryo.results.told.sentences import NOT_MEASURED, OF_SETTINGS, ONE_SEED, TOLD, paragraph, told_beside
 
 ROOT = Path(__file__).parents[1]
@@ -234,7 +234,7 @@ def test_two_late_checkpoints_date_nothing(p1):
 
 def test_late_checkpoints_of_committed_rows_are_no_pretraining():
     "Of `grown-long`, whose BERTs were looked at after 33,000 and 42,000 of 42,000 updates."
-    rows = read_rows(ROOT / "papermill_runs/grown-long/rows.csv")
+    rows = committed("grown-long")
     assert "seen at 2 checkpoints only, steps 33,000 and 42,000" in told_beside(rows, "p1_fig9b")
     probes = told_beside(rows, "p1_fig11b")
     assert "constituents 2.9 times" in probes and "2.9 to 2.9" not in probes
@@ -313,7 +313,7 @@ def test_probes_are_selective_or_not(p1):
 
 def test_what_else_grows_is_told_of_what_was_asked():
     "Of committed rows: every figure of the appendix has a reading, and two of its numbers are the figure's own."
-    rows = densest_seeds(read_rows(ROOT / "papermill_runs/grown/rows.csv"))
+    rows = densest("grown")
     main = main_curves(rows, "albert")
     of = dict.fromkeys(("x_ages_fig2", "x_ages_fig3", "x_phases_fig2", "x_phases_fig3"), dict(family="albert"))
     said = {n: told_beside(main if n == "x_phases_fig1" else rows, n, **of.get(n, {})) for n in GROWN}
@@ -326,7 +326,7 @@ def test_what_else_grows_is_told_of_what_was_asked():
 
 def test_forms_of_windows_are_told_of_committed_rows():
     "The fourth ALBERT of `grown-long`: pairs in windows of 64 were cheaper before windows grew, other forms were not."
-    said = told_beside(densest_seeds(read_rows(ROOT / "papermill_runs/grown-long/rows.csv")), "x_windows_fig1")
+    said = told_beside(densest("grown-long"), "x_windows_fig1")
     before = said.split("Cheaper before ")[1].split(" (of 9 forms)")[0]
     assert "neighbours, half swapped, windows of 64 (3.84 after 33,000 updates)" in before
     assert "running text, windows of 64" not in before and "windows of 128" not in before
@@ -386,7 +386,7 @@ def test_names_cannot_break_out(p2):
 @pytest.mark.parametrize("profile, figures", [("open", P1 + P2), ("transfer", P2)])
 def test_sentences_hold_of_what_is_drawn(profile, figures):
     "Of committed rows: nothing is missing that a figure shows, and two numbers are those of the committed table."
-    rows = read_rows(ROOT / "papermill_runs" / profile / "rows.csv")
+    rows = committed(profile)
     absent = {f for f in figures if NOT_MEASURED in told_beside(rows, f)}
     drawn = {p.stem for p in (ROOT / "figures" / profile).glob("p*.csv")}
     assert absent == {f for f in figures if f not in drawn | NO_FIGURE}

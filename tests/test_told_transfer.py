@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from committed import committed
 
 import embryo.results.page  # noqa: F401 - declares all that is told
-from embryo.ground.rows import read_rows, row_frame
+from embryo.ground.rows import row_frame
 from embryo.micro.made_up_transfer import made_up_transfer
 from embryo.results.told.sentences import NOT_MEASURED, TOLD, Seen, paragraph, told_beside
 
@@ -272,7 +273,7 @@ def test_english_transfers_or_not():
 
 def test_sentences_hold_of_what_is_drawn():
     "Of committed rows: every reading has something to say, with the numbers of the committed figures."
-    rows = read_rows(ROOT / "papermill_runs/transfer/rows.csv")
+    rows = committed("transfer")
     said = {name: told_beside(rows, name) for name in STUDY + ENGLISH}
     assert not [name for name, text in said.items() if NOT_MEASURED in text]
     drawn = {x: pd.read_csv(ROOT / f"figures/transfer/x_transfer_{x}.csv") for x in ("fig4", "fig6")}
