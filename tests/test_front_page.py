@@ -528,11 +528,11 @@ def test_ages_of_two_families_are_those_of_the_rows():
     d = agreement_table(rows).set_index("of")
     level = {of: f"{x['value']:.2f}" for of, x in d.iterrows()}
     said = "ranks of ages correlate by {between}, those of two seeds of one family by {albert} and {bert}"
-    assert said.format(**level) in front and f"with frequency held {level['held']} is left" in front
+    assert said.format(**level) in front and f"with frequency held {level['between held']} is left" in front
     value, low, high = d.loc["corrected", ["value", "low", "high"]]
     line = rf"over what seeds of a family agree in \| +{value:.3f} \| {low:.3f} to {high:.3f}"
     assert re.search(line, text) and "is just told from 1" in text
-    assert 0.99 < high < 1 and d.loc["held", "low"] > 0
+    assert 0.99 < high < 1 and d.loc["between held", "low"] > 0
     pairs = word_pairs(rows)
     ages = {f: f"{10 ** pairs[f].median():,.0f}" for f in ("albert", "bert")}
     assert "the median age is {bert} updates, in ALBERTs {albert}".format(**ages) in text

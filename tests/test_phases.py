@@ -19,7 +19,7 @@ from embryo.ground.rows import row_frame
 from embryo.micro.made_up_ages import RISES, made_up_alike, made_up_curves
 from embryo.models.given import open_series
 from embryo.results.figures import draw, figures_of
-from embryo.results.phases.changes import CHANCE, aligned, change_point, changes, orders
+from embryo.results.phases.changes import CHANCE, aligned, change_point, changes, orders, paired
 from embryo.results.phases.drawings import layer_likeness, seed_divergence
 from embryo.results.phases.seeds import between_seeds, between_steps, held_against
 
@@ -127,6 +127,30 @@ def test_seeds_that_agree_on_a_coarse_grid_are_not_certain():
     found = changes(rows)
     assert (found["p"] <= CHANCE).all() and found.groupby("group")["place"].nunique().tolist() == [1, 1]
     assert orders(found)["order"].tolist() == ["not told"]
+
+def seen_between_checkpoints(places, width):
+    "What is known of change points: the checkpoints around, and the middle of their gap."
+    left = np.floor(places / width) * width
+    return pd.DataFrame(dict(place=left + width / 2, left=left, right=left + width))
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+@pytest.mark.parametrize("scatter", [0.01, 0.3])
+def test_errors_that_seeds_share_are_within_the_interval(seeds, scatter):
+    """Seeds are asked at the same checkpoints: where they scatter less than these lie apart, all are wrong alike. The
+    interval holds the truth nonetheless, and equal places are not told apart more often than chance allows.
+    """
+    rng = np.random.default_rng(seeds)
+    width = 0.3  # of a gap, log10: a checkpoint at each doubling
+    studies = 200
+    held = told = 0
+    for apart in [*np.zeros(studies), *rng.uniform(0, 2 * width, studies)]:
+        place = rng.uniform(0, width)
+        pair = [at + scatter * rng.standard_normal(seeds) for at in (place, place + apart)]
+        _, low, high, p, _ = paired(*(seen_between_checkpoints(x, width) for x in pair))
+        held += low <= -apart <= high
+        told += apart == 0 and p < 0.05
+    assert held / (2 * studies) > 0.93 and told / studies < 0.09
 
 
 # ---- seeds: predictions

@@ -163,7 +163,7 @@ ORDER = 0.05  # false discovery rate of orders (convention)
 def paired(
     a: pd.DataFrame,  # From `changes`, one curve, by seed
     b: pd.DataFrame,  # Another
-) -> tuple:  # (mean of a - b in log10 step, half width of its 95% interval, p, seeds)
+) -> tuple:  # (mean of a - b in log10 step, low and high of its 95% interval, p of no distance, seeds)
     "The distance of two change points within seeds."
     seeds = a.index.intersection(b.index)
     a, b = a.loc[seeds], b.loc[seeds]
@@ -171,11 +171,13 @@ def paired(
     mean = distances.mean()
     n = len(distances)
     if n < 2:
-        return mean, np.nan, np.nan, n
+        return mean, np.nan, np.nan, np.nan, n
     error = seeds_error(distances, gap_variance(a) + gap_variance(b))
     half = student_t.ppf(0.975, n - 1) * error
+    low = min(mean - half, (a["left"] - b["right"]).mean())
+    high = max(mean + half, (a["right"] - b["left"]).mean())
     p = 2 * student_t.sf(abs(mean) / error, n - 1)
-    return mean, half, p, n
+    return mean, low, high, p, n
 
 # %% ../../../nbs/5_results/12_phases/00_changes.ipynb #af819af6
 def curve_names(
@@ -199,9 +201,8 @@ def pair_lines(
     for a, b in itertools.combinations(clear.itertuples(), 2):
         if (a.family, a.l1) != (b.family, b.l1):
             continue
-        mean, half, p, seeds = paired(by_curve[a.name], by_curve[b.name])
-        ends = dict(low=mean - half, high=mean + half)
-        out.append(dict(a=a.Index, b=b.Index, difference=mean, **ends, p=p, seeds=seeds))
+        mean, low, high, p, seeds = paired(by_curve[a.name], by_curve[b.name])
+        out.append(dict(a=a.Index, b=b.Index, difference=mean, low=low, high=high, p=p, seeds=seeds))
     return pd.DataFrame(out, columns=["a", "b", "difference", "low", "high", "p", "seeds"])
 
 # %% ../../../nbs/5_results/12_phases/00_changes.ipynb #6588e86b

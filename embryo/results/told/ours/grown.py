@@ -222,6 +222,12 @@ def said_limit(
     if not (said := said_level(table, "corrected")):
         return "Cannot be told: one of the two has one seed, so that it is not known what another seed would change."
     x = table.loc["corrected"]
+    single = [FAMILY[of] for of in table.index if of in FAMILY and table.loc[of, "pairs"] == 1]
+    if single:
+        return (
+            f"Not told of families, with one pair of seeds of {' and of '.join(single)}: divided by how far two"
+            f" seeds of one family agree, the agreement between families is {said} over the words of these trainings."
+        )
     answer = {
         "below": "Less than two seeds of one family agree",
         "above": "More than two seeds of one family agree",
@@ -246,12 +252,14 @@ def see_families(
         return Seen("", "Cannot be told: too few words have an age in every run.", said_seeds(asked))
     first, second = (FAMILY[name] for name in asked.index)
     words = counted(int(table.loc["between", "n"]), "word")
-    held = said_level(table, "held")
+    held = said_level(table, "between held")
     between = f"Ages of {words} have a rank correlation of {said_level(table, 'between')} between {first} and {second}"
     own = [f"of {FAMILY[f]} {said_level(table, f)}" for f in asked.index if f in table.index]
+    left = [f"{FAMILY[f]} {said_level(table, f'{f} held')}" for f in asked.index if f"{f} held" in table.index]
     here = f"{between}{f'; with log frequency held {held}' if held else ''}."
-    seeds = f"Between two seeds {', '.join(own)}." if own else ""
-    untold = "Whether other families, texts or recipes would agree: both read the same text, asked at the same steps."
+    within = f" (with frequency held {listed(left)})" if left else ""
+    seeds = f"Between two seeds {', '.join(own)}{within}." if own else ""
+    untold = "Whether other families, texts or recipes would agree: both read one text, asked at the same steps."
     return Seen(sentences(here, seeds), said_limit(table), sentences(untold, said_seeds(asked)))
 
 # %% ../../../../nbs/5_results/14_told/08_ours/00_grown.ipynb #43d7fb7e
