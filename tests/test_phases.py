@@ -128,6 +128,7 @@ def test_seeds_that_agree_on_a_coarse_grid_are_not_certain():
     assert (found["p"] <= CHANCE).all() and found.groupby("group")["place"].nunique().tolist() == [1, 1]
     assert orders(found)["order"].tolist() == ["not told"]
 
+
 def seen_between_checkpoints(places, width):
     "What is known of change points: the checkpoints around, and the middle of their gap."
     left = np.floor(places / width) * width

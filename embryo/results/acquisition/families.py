@@ -184,8 +184,8 @@ def agreement_table(
     d = agreement(wide, np.log10(share.where(share > 0)))
     text = (
         "Rank correlation of the ages of words between two runs, mean over pairs of runs, with 95% intervals over words"
-        f" (BCa bootstrap) of these runs; {counted(len(wide), 'word')} with an age in all of them. Held: log10 of a word's"
-        " share of the text."
+        f" (BCa bootstrap) of these runs; {counted(len(wide), 'word')} with an age in all of them. Held: log10 of a"
+        " word's share of the text."
     )
     return told(d[d["value"].notna()].reset_index(drop=True), text)
 
