@@ -584,7 +584,7 @@ def test_dates_of_three_schedules_are_those_of_the_rows():
     assert f"words are {ratios['visible words, median class']:.1f} times as late" in text
     assert f"words {ratios['hidden words, median class']:.1f} times" in text
     assert steps.loc["of these before the help ends", ["grown", "grown-long"]].min() > 50
-    with_help = steps.loc["below frequencies, trained with help"]
+    with_help = steps.loc["below frequencies, as trained"]
     assert f"after {with_help.min():,.0f} to {with_help.max():,.0f} updates" in text
 
 

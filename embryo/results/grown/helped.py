@@ -56,11 +56,11 @@ def dates_beside_help(
 ) -> dict:  # {what it is: said}
     "How long a profile trains, when its help ends, and when what is there."
     end = help_end(profile, family, l1)
-    inside = f"{(10**ages < end).mean():.0%}" if len(ages) else "–"
+    inside = f"{(10**ages < end).mean():.0%}" if len(ages) and end else "–"
     dates = {
         "updates": series_settings(profile, family, l1)["updates"],
-        "help ends after": end,
-        "below frequencies, trained with help": left_plateau(rows, family, "train", l1),
+        "help ends after": end or np.nan,
+        "below frequencies, as trained": left_plateau(rows, family, "train", l1),
         "below frequencies, asked without": left_plateau(rows, family, "heldout", l1),
         "visible words, median class": class_date(rows, "reconstruct", family, l1),
         "hidden words, median class": class_date(rows, "mask_predict", family, l1),
