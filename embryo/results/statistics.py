@@ -9,6 +9,8 @@ __all__ = ['CORRELATIONS', 'TRAINED', 'UNASKED', 'PAIRED', 'CURVE', 'NOT_REACHED
            'rescale', 'held_against', 'rises', 'first_at', 'reach']
 
 # %% ../../nbs/5_results/00_statistics.ipynb #c002
+from functools import lru_cache
+
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
@@ -18,6 +20,7 @@ from ..ground.errors import EmbryoError
 from ..ground.rows import share_error
 
 # %% ../../nbs/5_results/00_statistics.ipynb #e102
+@lru_cache(maxsize=1024)
 def quantiles(
     level: float,  # Coverage: 0.95
     freedom: float = np.inf,  # Degrees of freedom of Student's t
