@@ -533,6 +533,9 @@ def test_ages_of_two_families_are_those_of_the_rows():
     line = rf"over what seeds of a family agree in \| +{value:.3f} \| {low:.3f} to {high:.3f}"
     assert re.search(line, text) and "is just told from 1" in text
     assert 0.99 < high < 1 and d.loc["between held", "low"] > 0
+    left = "{albert held} and {bert held} are left within a family and {between held} between the two"
+    assert left.format(**level) in text and d.loc["corrected held", "value"] < value
+    assert d.loc["corrected held", "high"] > 1
     pairs = word_pairs(rows)
     ages = {f: f"{10 ** pairs[f].median():,.0f}" for f in ("albert", "bert")}
     assert "the median age is {bert} updates, in ALBERTs {albert}".format(**ages) in text
