@@ -784,3 +784,44 @@ def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
     assert f"STS-B has {first} before the first update, {tuned.max():.2f} at most and {last} at the end" in text
     assert f"a coin ({end['QNLI']:.2f}), MNLI at {end['MNLI']:.2f}" in text
     assert f"before the first update ({scores['SST-2', 0]:.2f}, {end['SST-2']:.2f})" in text
+
+
+def test_what_models_without_help_show_is_that_of_the_rows():
+    "When they leave the plateau, how their words' ages agree with those of helped ones, and which claims they judge."
+    from embryo.results.acquisition.ages import ages
+    from embryo.results.acquisition.families import ages_by_run, agreement
+    from embryo.results.grown.helped import left_plateau
+
+    text, front = said_in("findings/04_unhelped"), said_in("index")
+    recipes = {p: committed(p).query("l1 == 'english' or l1.isna()") for p in ("grown", "grown-plain")}
+    left = {p: [left_plateau(rows, f, "heldout") for f in ("albert", "bert")] for p, rows in recipes.items()}
+    assert "at {:,.0f} and at {:,.0f} updates".format(*left["grown-plain"]) in text
+    assert [late / early for late, early in zip(left["grown-plain"], left["grown"])] == [2, 6]
+    assert "two and six times as late, the ALBERT first" in front
+
+    held, median = {}, []
+    for family in ("albert", "bert"):
+        words = [rows.query("evaluator == 'surprisals' and family == @family") for rows in recipes.values()]
+        helped, never = (ages(d) for d in words)
+        found = pd.concat([helped, never.assign(family="never")])
+        share = found.groupby("word")["share"].mean()
+        d = agreement(ages_by_run(found), np.log10(share.where(share > 0))).set_index("of")
+        held[family] = (d.loc[f"{family} held", "value"], d.loc["between held", "value"])
+        median += [10 ** ages_by_run(x).mean(axis=1).median() for x in (never, helped)]
+        assert (d.loc["between held", "low"] < 0) == (family == "bert")
+    said = "share {:.2f} with each other and {:.2f} with the one that never was, helped BERTs {:.2f} and {:.2f}, which"
+    assert said.format(*held["albert"], *held["bert"]) in text
+    turned = [*held["albert"][::-1], *held["bert"][::-1]]
+    assert (
+        "({:.2f} and {:.2f}), and with those of helped BERTs not surely at all ({:.2f} and {:.2f})".format(*turned)
+        in front
+    )
+    albert, helped_albert, bert, helped_bert = median
+    assert f"{albert:,.0f} and {bert:,.0f} updates instead of {helped_albert:,.0f} and {helped_bert:,.0f}" in text
+
+    claims = {p: numbers_of(p, "p1_claims").query("mode == 'corrected'").set_index("number") for p in recipes}
+    first = [c.loc[1, "effect"] for c in claims.values()]
+    assert f"by {first[1]:.1f} doublings of the step ({first[0]:.1f} with help)" in text
+    way = [c.loc[8].query("part.str.contains('POS')")["effect"].item() for c in claims.values()]
+    assert f"{way[1]:.2f} of the way of parts of speech is left instead of {way[0]:.2f}" in text
+    assert {c.loc[11, "verdict"].unique().item() for c in claims.values()} == {"contradicted"}
