@@ -801,8 +801,8 @@ def test_what_models_without_help_show_is_that_of_the_rows():
 
     held, median = {}, []
     for family in ("albert", "bert"):
-        words = [rows.query("evaluator == 'surprisals' and family == @family") for rows in recipes.values()]
-        helped, never = (ages(d) for d in words)
+        asked = dict(evaluator="surprisals", family=family)
+        helped, never = (ages(d[(d[list(asked)] == pd.Series(asked)).all(axis=1)]) for d in recipes.values())
         found = pd.concat([helped, never.assign(family="never")])
         share = found.groupby("word")["share"].mean()
         d = agreement(ages_by_run(found), np.log10(share.where(share > 0))).set_index("of")
