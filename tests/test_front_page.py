@@ -789,7 +789,7 @@ def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
 def test_what_models_without_help_show_is_that_of_the_rows():
     "When they leave the plateau, how their words' ages agree with those of helped ones, and which claims they judge."
     from embryo.results.acquisition.ages import ages
-    from embryo.results.acquisition.families import ages_by_run, agreement
+    from embryo.results.acquisition.families import ages_by_run, agreement, agreement_table
     from embryo.results.grown.helped import left_plateau
 
     text, front = said_in("findings/04_unhelped"), said_in("index")
@@ -816,6 +816,9 @@ def test_what_models_without_help_show_is_that_of_the_rows():
         "({:.2f} and {:.2f}), and with those of helped BERTs not surely at all ({:.2f} and {:.2f})".format(*turned)
         in front
     )
+    both = [agreement_table(rows).set_index("of").loc["between held", "value"] for rows in recipes.values()]
+    assert f"{both[0]:.2f}" == f"{both[1]:.2f}" and f"of one recipe share {both[0]:.2f}, whether" in text
+    assert f"helped ALBERTs and BERTs do ({both[0]:.2f})" in front
     albert, helped_albert, bert, helped_bert = median
     assert f"{albert:,.0f} and {bert:,.0f} updates instead of {helped_albert:,.0f} and {helped_bert:,.0f}" in text
 
