@@ -699,8 +699,27 @@ def test_layers_of_the_findings_are_those_of_the_rows():
     ends = data.loc["seeds", 16_000]
     assert ends.idxmax() == 1 and ends.idxmin() == 4
     chance = data.loc["control", 16_000].max()
-    said = "the most alike ({:.2f}), the fourth ones the least ({:.2f}; by chance {:.2f})"
-    assert said.format(ends.max(), ends.min(), chance) in text
+    said = "the most alike ({:.2f}), the fourth ones the least ({:.2f}); before the first update these have {:.2f} and"
+    said += " {:.2f}"
+    asked = rows.query("evaluator == 'alike' and metric == 'cka' and step == 0 and task.str.endswith('@0')")
+    untrained = asked.set_index(["family", "layer"])["value"]
+    assert said.format(ends.max(), ends.min(), untrained["albert", 1], untrained["albert", 4]) in text
+    assert f"shuffled tokens {chance:.2f}" in text
+    assert "untrained {:.2f} and {:.2f}, so".format(untrained["bert", 0], untrained["bert", 4]) in text
+
+
+def test_twins_of_the_findings_are_those_of_the_rows():
+    "What fine-tuned BERTs make of sentences whose shared words mislead."
+    twins = committed("grown").query(
+        "evaluator == 'finetune' and group == 'final' and family == 'bert' and step == 16_000"
+    )
+    of = {(split, metric): d["value"] for (split, metric), d in twins.groupby(["split", "metric"])}
+    adv, hans, paws = of["QNLI-Adv", "accuracy"], of["HANS", "accuracy"], of["QQP-PAWS", "matthews"]
+    text = said_in("findings/01_learned")
+    assert f"the three BERTs have {adv.min():.2f} to {adv.max():.2f} right at the end" in text
+    assert f"on HANS {hans.min():.2f} to {hans.max():.2f}, a coin" in text
+    assert f"a Matthews correlation of {paws.min():.2f} to {paws.max():.2f}" in text
+    assert f"(QNLI-Adv: {adv.min():.2f} to {adv.max():.2f} right)" in said_in("index")
 
 
 def test_what_electra_learned_on_the_front_page_is_that_of_the_rows():
