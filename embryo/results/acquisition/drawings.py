@@ -115,7 +115,7 @@ def word_curves(
     data = pd.concat(out, ignore_index=True) if out else pd.DataFrame()
     ends = curves["step"].agg(["min", "max"])
     text = (
-        "Surprisal of some hidden words over pretraining steps (dots), the sigmoids through it, and the age of"
+        "Surprisal of some hidden words over pretraining steps (dots), a sigmoid through each, and the age of"
         f" acquisition (crosses): half way from chance to the lowest value. Dotted: chance, the log of the vocabulary's"
         f" size. {said_left_out(found)} {said_falls(learned, *ends, chance)}"
     )
@@ -280,15 +280,16 @@ def said_samples(
     runs = shown[["family", "l1", "seed"]].drop_duplicates()
     own = need(rows, "samples", metric="reference_entropy", group=reference).merge(runs, on=["family", "l1", "seed"])
     own = own[own["step"] > 0].assign(sample=own["value"].round(3))
-    for _, d in own.groupby(["family", "l1", "seed"]):
-        steps = d.groupby("sample")["step"].nunique()
-        if len(steps) > 1:
-            each = ", ".join(f"{sample:.2f} at {counted(n, 'step')}" for sample, n in steps.items())
-            return (
-                f"Points of a line are of {len(steps)} held-out samples, so that some of its ups and downs are theirs"
-                f" (entropy of the {reference}s there, nats: {each} of a run)."
-            )
-    return ""
+    each = [d.groupby("sample")["step"].nunique() for _, d in own.groupby(["family", "l1", "seed"])]
+    several = [steps for steps in each if len(steps) > 1]
+    if not several:
+        return ""
+    steps = ", ".join(f"{sample:.2f} at {counted(n, 'step')}" for sample, n in several[0].items())
+    lines = "a line" if len(several) == len(each) else f"{len(several)} of {len(each)} runs"
+    return (
+        f"Points of {lines} are of {len(several[0])} held-out samples, so that some of their ups and downs come from"
+        f" there (entropy of the {reference}s, nats: {steps} of a run)."
+    )
 
 # %% ../../../nbs/5_results/11_acquisition/03_drawings.ipynb #f40db0b9
 def stages_text(
