@@ -206,8 +206,8 @@ def test_cost_grows_with_what_is_asked(study):
 
     words, both, nothing = of("reconstruct"), of("reconstruct", "mask_predict"), of()
     assert nothing == STARTUP_S < words < both
-    # a sentence costs 25 tokens for the one and 600 for the other (embryo.evaluation.evaluators)
-    assert (both - STARTUP_S) / (words - STARTUP_S) == pytest.approx(625 / 25)
+    # a sentence costs 80 tokens for the one and 600 for the other (embryo.evaluation.evaluators)
+    assert (both - STARTUP_S) / (words - STARTUP_S) == pytest.approx(680 / 80)
     assert cost(corpus_nodes(study, "zipf")[-1], study)["memory_mb"] == 700
 
 

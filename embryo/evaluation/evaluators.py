@@ -141,7 +141,7 @@ def split_name(
     return f"{Path(file).parent.name}-{Path(file).name.split('.')[0]}"
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #c017
-@evaluator("reconstruct", per_sentence=25)
+@evaluator("reconstruct", per_sentence=80)
 def run_reconstruct(
     checkpoint: Checkpoint,  # Its speaker is asked
     asked: Asked,  # sentences, ids
@@ -228,7 +228,7 @@ def run_windows(
     return window_rows(checkpoint.speaker, ids, cfg, l1_marks(asked.corpora, cfg.l1))
 
 # %% ../../nbs/4_evaluation/11_evaluators.ipynb #68b28380
-@evaluator("surprisals", per_sentence=600)
+@evaluator("surprisals", per_sentence=450)
 def run_surprisals(
     checkpoint: Checkpoint,  # Its speaker is asked
     asked: Asked,  # sentences, ids; options: contexts, most and pieces of `surprisals`

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['DEVICES', 'KEPT', 'GPU', 'UPDATE_S', 'RECORDED_S', 'TOKEN_S', 'BATCH_S', 'STARTUP_S', 'MEMORY_MB', 'DISK_MB',
-           'WORLD_WORDS', 'WORLD_WORD_MB', 'WORLD_L1_MB', 'TEXT_MB', 'TRAIN_MB', 'COUNTED_PAIRS', 'APPENDIX_S',
-           'precision', 'rate', 'update_seconds', 'weights', 'Model', 'trained_with', 'model_of', 'training_mb',
-           'world_cost', 'raw_mb', 'text_mb', 'corpus_cost', 'muon_flops', 'training_seconds', 'looking_seconds',
-           'series_cost', 'data_share', 'examine_cost', 'task_seconds', 'ablation_seconds', 'finetune_cost', 'cost']
+           'WORLD_WORDS', 'WORLD_WORD_MB', 'WORLD_L1_MB', 'TEXT_MB', 'TRAIN_MB', 'COUNTED_PAIRS', 'PARADIGMS',
+           'MICRO_SHARE', 'MICRO_SENTENCE', 'APPENDIX_S', 'precision', 'rate', 'update_seconds', 'weights', 'Model',
+           'trained_with', 'model_of', 'training_mb', 'world_cost', 'raw_mb', 'text_mb', 'corpus_cost', 'muon_flops',
+           'training_seconds', 'looking_seconds', 'series_cost', 'pairs_share', 'data_share', 'examine_cost',
+           'task_seconds', 'ablation_seconds', 'finetune_cost', 'cost']
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c002
 import functools
@@ -317,9 +318,23 @@ def series_cost(
     return seconds, memory, 4 * m.weights * (len(made) + 3 * states) / 2**20
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c030
-COUNTED_PAIRS = 200  # of each of BLiMP's 67 paradigms, for which the tokens of evaluators of pairs are counted
+COUNTED_PAIRS = 200  # of each paradigm, for which the tokens of evaluators of pairs are counted
+PARADIGMS = dict(blimp=67, zorro=23)
+# of the micro world's data, beside those that evaluators were counted on (measured: seconds of each evaluator)
+MICRO_SHARE = dict(probe=0.22, minimal_pairs=0.03)
 
 
+def pairs_share(
+    asked: dict,  # Settings of `minimal_pairs` or of `syntaxgym`
+) -> float:  # 1: as many as were counted, of BLiMP, scored in one way
+    "How many minimal pairs are read, and how often."
+    from embryo.evaluation.minimal_pairs.grammar import PairConfig
+
+    most = asked.get("most", COUNTED_PAIRS) or 1000
+    paradigms = sum(PARADIGMS.get(suite, 1) for suite in asked.get("suites", PairConfig.suites))
+    return paradigms / PARADIGMS["blimp"] * most / COUNTED_PAIRS * len(asked.get("variants", PairConfig.variants))
+
+# %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #f99c6337
 def data_share(
     evaluator,  # An `Evaluator`
     node: Node,  # Of an examination
@@ -330,13 +345,14 @@ def data_share(
         from embryo.evaluation.words.heldout import WindowConfig
 
         return WindowConfig(**node.params["options"].get("windows", {})).positions() / evaluator.tokens
-    if "pairs" not in evaluator.reads:
-        return 0.1 if study.micro else 1
-    paradigms, there = (12, 100) if study.micro else (67, 1000)
-    most = node.params["options"].get(evaluator.name, {}).get("most", COUNTED_PAIRS)
-    return paradigms / 67 * min(most or there, there) / COUNTED_PAIRS
+    if study.micro:
+        return MICRO_SHARE.get(evaluator.name, 0.1)
+    return pairs_share(node.params["options"].get("minimal_pairs", {})) if evaluator.name == "minimal_pairs" else 1
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #3a8eb9ee
+MICRO_SENTENCE = 0.45  # of the tokens of a real sentence, read once a word (measured)
+
+
 def examine_cost(
     node: Node,  # Of an examination
     study: Study,  # What it belongs to
@@ -346,7 +362,7 @@ def examine_cost(
     from embryo.models.cost import body_flops
 
     m = model_of(node, study)
-    sentences = node.params["max_sentences"] or 1271
+    sentences = (node.params["max_sentences"] or 1271) * (MICRO_SENTENCE if study.micro else 1)
     tokens = 0
     for e in asked_evaluators(study, node.params["evaluators"], node.name):
         tokens += sentences * e.per_sentence + e.tokens * data_share(e, node, study)
@@ -420,9 +436,11 @@ def finetune_cost(
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c041
 APPENDIX_S = {  # of profile micro (measured); others about 8
-    "p1_embryology": 55.0,
+    "p1_embryology": 60.0,
     "p2_transfer": 18.0,
-    "x_grown": 20.0,
+    "x_grown": 35.0,
+    "x_nursery": 5.0,
+    "x_transfer": 14.0,
 }
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #b234007d
@@ -443,7 +461,7 @@ def cost(
     elif node.template == "finetune":
         seconds, memory, disk = finetune_cost(node, study, on)
     elif node.template == "rows":
-        seconds, memory, disk = 0.005 * len(node.params["nodes"]), MEMORY_MB, DISK_MB
+        seconds, memory, disk = 0.01 * len(node.params["nodes"]), MEMORY_MB, DISK_MB
     else:
         seconds, memory, disk = APPENDIX_S.get(node.template, 8.0), MEMORY_MB, DISK_MB
     return dict(seconds=seconds + STARTUP_S, memory_mb=round(memory), disk_mb=disk)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AGREE', 'both_families', 'ages_by_run', 'mean_agreement', 'corrected_agreement', 'compared', 'agreement_lines',
-           'agreement', 'word_pairs', 'plot_pairs', 'agreement_table', 'laid_agreement']
+           'agreement', 'word_pairs', 'update_axis', 'plot_pairs', 'agreement_table', 'laid_agreement']
 
 # %% ../../../nbs/5_results/11_acquisition/04_families.ipynb #f5b9ac23
 from functools import partial
@@ -134,19 +134,30 @@ def word_pairs(
     both = one.merge(other[["word", "age", "seeds"]], on="word", suffixes=("", "_"))
     out = both[["word", "pos", "frequency"]].assign(**{first: both["age"], second: both["age_"]})
     left = "; ".join(f"{FAMILY[name]}: {said_left_out(found[name]).rstrip('.')}" for name in found)
+    alike = f" (rank correlation of these means {out[[first, second]].corr('spearman').iloc[0, 1]:.2f})"
     text = (
-        f"Age of acquisition of words in {FAMILY[first]} and in {FAMILY[second]}, log10 of the step, mean over runs. A"
-        f" dot a word, learned in every run of both. Line: equal ages. {left}."
+        f"Age of acquisition of words in {FAMILY[first]} and in {FAMILY[second]}, mean over runs (of log10 of the"
+        f" step). A mark a word, learned in every run of both{alike if len(out) > 2 else ''}. Line: equal ages. {left}."
     )
     return told(out, text)
 
 # %% ../../../nbs/5_results/11_acquisition/04_families.ipynb #ef43c8db
+def update_axis(
+    axis,  # ax.xaxis or ax.yaxis, of a logarithmic scale
+):
+    "Ticks at 1, 2 and 5 times powers of ten, written as 500 or 2k."
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(EngFormatter(sep=""))
+    axis.set_minor_formatter(NullFormatter())
+
+# %% ../../../nbs/5_results/11_acquisition/04_families.ipynb #e0e8fe38
 def plot_pairs(
     data: pd.DataFrame,  # From `word_pairs`
 ):  # matplotlib figure; None without a word
     "Ages in one family over those in the other."
     import seaborn as sns
-    from matplotlib.ticker import MultipleLocator
 
     if data.empty:
         return None
@@ -154,16 +165,17 @@ def plot_pairs(
     fig, axes = panels(1, 1, 5.4, 4, layout="constrained")
     ax = axes[0, 0]
     classes = data["pos"].value_counts().index
-    for pos, color in zip(classes, sns.color_palette("tab10", len(classes))):
-        d = data[data["pos"] == pos]
-        ax.plot(d[first], d[second], ".", color=color, ms=5, label=f"{pos} ({len(d)})")
-    both = data[[first, second]].to_numpy()
-    ends = (both.min() - 0.05, both.max() + 0.05)  # of both axes
-    ax.axline((ends[0], ends[0]), slope=1, color="gray", ls=":", lw=1.2, label="equal ages")
-    ages_of = "{}: age (log10 step)".format
-    ax.set(xlabel=ages_of(FAMILY[first]), ylabel=ages_of(FAMILY[second]), xlim=ends, ylim=ends, aspect="equal")
+    for k, (pos, color) in enumerate(zip(classes, sns.color_palette("tab10", len(classes)))):
+        d = 10 ** data.loc[data["pos"] == pos, [first, second]]
+        ax.plot(d[first], d[second], "os^v"[k % 4], color=color, ms=3.5, label=f"{pos} ({len(d)})")
+    both = 10 ** data[[first, second]].to_numpy()
+    ends = (both.min() * 0.9, both.max() * 1.1)  # of both axes
+    ax.plot(ends, ends, color="gray", ls=":", lw=1.2, label="equal ages")
+    age_in = "{}: age (updates, log)".format
+    ax.set(xscale="log", yscale="log", xlabel=age_in(FAMILY[first]), ylabel=age_in(FAMILY[second]))
+    ax.set(xlim=ends, ylim=ends, aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MultipleLocator(0.25))
+        update_axis(axis)
     beside(ax)
     return fig
 

@@ -347,7 +347,7 @@ figure("x_phases_fig2", seed_divergence, plot=plot_seed_divergence, title="Seeds
 # %% ../../../nbs/5_results/12_phases/02_drawings.ipynb #4c691132
 AGAINST = {
     "steps": "with the same layer at the last step of the same run",
-    "seeds": "with the same layer of another seed at the same step (mean over pairs)",
+    "seeds": "with the same layer of another seed at the same step",
 }
 
 
@@ -366,18 +366,21 @@ def layer_likeness(
 ) -> pd.DataFrame:  # family, l1, kind (last | seeds | control), layer, step, value (CKA); kinds that were measured
     "How alike layers are to what they become, and to those of other seeds."
     there = set(held_against(rows, **where)["kind"])
-    parts = []
+    parts, means = [], []
     if "steps" in there:
         steps = between_steps(rows, **where)
+        means.append(counted(int(steps["seeds"].max()), "run"))
         parts.append(steps[steps["at"] == steps["at"].max()].assign(kind="last"))
     if "seeds" in there:
         for kind, metric in (("seeds", "cka"), ("control", "cka_control")):
             parts.append(between_seeds(rows, metric, **where).assign(kind=kind))
+        means.append(counted(int(parts[-1]["pairs"].max()), "pair") + " of seeds")
     data = pd.concat(parts, ignore_index=True)[["family", "l1", "kind", "layer", "step", "value"]]
     check_one_model(data, "x_phases_fig3")
     dotted = " Dotted: the same with the tokens of one seed shuffled (largest over layers)." if "seeds" in there else ""
     data.attrs["caption"] = whose(data) + (
-        f"Linear CKA (Kornblith et al. 2019) of the states of each layer over steps: {said_likeness(there)}.{dotted}"
+        f"Linear CKA (Kornblith et al. 2019) of the states of each layer over steps: {said_likeness(there)}; of"
+        f" {' and '.join(means)}, without intervals.{dotted}"
     )
     return data
 
