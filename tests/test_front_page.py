@@ -7,6 +7,7 @@ import crash
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from committed import committed, densest
 from conftest import ROOT
 
@@ -266,10 +267,14 @@ def test_facts_on_the_front_page_are_those_of_the_rows():
     rows = committed("grown").query("evaluator == 'knowledge'")
     most = rows.query("metric == 'majority' and task == 'facts'").groupby("group")["value"].mean()
     assert f"most frequent object is right in {most['all']:.2f}" in text and f"one, {most['P407']:.2f}" in text
-    right = rows.query("family == 'albert' and group == 'P407' and metric == 'p@1' and mode == 'corrected'")
-    among = right.query("task == 'relation' and step == 16_000").groupby("seed")["value"].mean()
-    assert len(among) == 3 and f"all three end at {among.mean():.2f}" in text and among.std() < 0.005
-    right = right[right["task"] == "common"].set_index(["seed", "step"])["value"]
+    right = rows.query("family != 'electra' and group == 'P407' and metric == 'p@1' and mode == 'corrected'")
+    among = right.query("task == 'relation' and step == 16_000").groupby(["family", "seed"])["value"].mean()
+    assert len(among) == 8 and f"all eight end at {among.mean():.2f}" in text and among.std() < 0.005
+    common = right[right["task"] == "common"].set_index(["family", "seed", "step"])["value"]
+    comes = [common.loc["bert", seed].sort_index().tail(4) for seed in (1, 3)]
+    said = [", ".join(f"{x:.2f}" for x in d) for d in comes]
+    assert f"({said[0]} and {said[1]} at the last four checkpoints)" in text
+    right = common.loc["albert"]
     assert f"{right.loc[(0, 8000)]:.2f} of the questions after half" in text
     assert f"in {right.loc[(0, 16_000)]:.2f} at the end" in text
     assert f"at most {right.loc[[1, 2]].max():.2f} at any step" in text
@@ -706,6 +711,9 @@ def test_layers_of_the_findings_are_those_of_the_rows():
     assert said.format(ends.max(), ends.min(), untrained["albert", 1], untrained["albert", 4]) in text
     assert f"shuffled tokens {chance:.2f}" in text
     assert "untrained {:.2f} and {:.2f}, so".format(untrained["bert", 0], untrained["bert", 4]) in text
+    of_berts = layer_likeness(rows, family="bert").set_index(["kind", "step", "layer"])["value"]
+    more = [d.loc["seeds", 16_000, 4] - untrained[f, 4] for f, d in (("bert", of_berts), ("albert", data))]
+    assert "come to be {:.2f} more alike, those of the ALBERTs {:.2f}".format(*more) in text
 
 
 def test_twins_of_the_findings_are_those_of_the_rows():
@@ -717,9 +725,43 @@ def test_twins_of_the_findings_are_those_of_the_rows():
     adv, hans, paws = of["QNLI-Adv", "accuracy"], of["HANS", "accuracy"], of["QQP-PAWS", "matthews"]
     text = said_in("findings/01_learned")
     assert f"the three BERTs have {adv.min():.2f} to {adv.max():.2f} right at the end" in text
-    assert f"on HANS {hans.min():.2f} to {hans.max():.2f}, a coin" in text
+    assert f"On HANS BERTs have {hans.min():.2f} to {hans.max():.2f}, a coin" in text
+    whole = of["dev", "accuracy"][twins.query("task == 'QNLI'").index.intersection(of["dev", "accuracy"].index)]
+    assert f"are no constant ({whole.min():.2f} to {whole.max():.2f})" in text
     assert f"a Matthews correlation of {paws.min():.2f} to {paws.max():.2f}" in text
     assert f"(QNLI-Adv: {adv.min():.2f} to {adv.max():.2f} right)" in said_in("index")
+    asked = committed("grown").query("evaluator == 'finetune' and group == 'final' and split == 'QNLI-Adv'")
+    asked = asked.query("metric == 'accuracy'").set_index(["family", "step"])["value"]
+    untrained, alberts = asked.loc["bert", 0], asked.loc["albert", 16_000]
+    assert f"before their first update ({untrained.min():.2f} to {untrained.max():.2f})" in text
+    assert f"a coin on QNLI, have {alberts.min():.2f} to {alberts.max():.2f}" in text
+
+
+def test_facts_that_are_stated_often_are_those_of_the_rows():
+    "Among common objects: how much more is right of facts stated 64 times than of those never stated, over trainings."
+    text = said_in("findings/01_learned")
+    said = {}
+    for profile in ("grown", "grown-long"):
+        told = committed(profile).query("evaluator == 'knowledge' and task == 'by-count' and metric == 'p@1'")
+        told = told[(told["mode"] == "corrected") & (told["step"] == told["step"].max())]
+        wide = told.pivot(index=["family", "seed"], columns="group", values="value")
+        gap = wide["64+"] - wide["0"]
+        half = scipy.stats.t.ppf(0.975, len(gap) - 1) * gap.std() / len(gap) ** 0.5
+        said[profile] = f"{gap.mean():.2f}", f"{gap.mean() - half:.2f} to {gap.mean() + half:.2f}"
+    own, longer = said.values()
+    assert f"({own[0]} between facts stated so often and never, {own[1]} over all eight)" in text
+    assert f"a small one ({longer[0]}, {longer[1]})" in text
+
+
+def test_untrained_models_on_minimal_pairs_are_those_of_the_rows():
+    "What each family has right before its first update."
+    text = said_in("findings/01_learned")
+    asked = committed("grown").query("evaluator == 'minimal_pairs' and task == 'word-l2r-all' and metric == 'accuracy'")
+    first = asked[asked["step"] == 0].set_index(["family", "split"])["value"].sort_index()
+    ends = lambda d: f"{d.min():.2f} to {d.max():.2f}"
+    assert f"ALBERTs are at chance ({ends(first.loc['albert'])} on both suites)" in text
+    of = {suite: ends(first.loc["bert", suite]) for suite in ("blimp", "zorro")}
+    assert f"BERTs are on BLiMP ({of['blimp']}), and on Zorro at chance or below ({of['zorro']})" in text
 
 
 def test_what_electra_learned_on_the_front_page_is_that_of_the_rows():
