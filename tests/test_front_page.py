@@ -847,19 +847,48 @@ def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
     assert f"before the first update ({scores['SST-2', 0]:.2f}, {end['SST-2']:.2f})" in text
 
 
-def test_what_models_without_help_show_is_that_of_the_rows():
-    "When they leave the plateau, how their words' ages agree with those of helped ones, and which claims they judge."
+def below_frequencies(rows, family):
+    "When each training's held-out loss is first below the plateau."
+    asked = rows.query("evaluator == 'pretrain' and group == 'mlm' and metric == 'loss' and split == 'heldout'")
+    plateau = rows.query("evaluator == 'pretrain' and metric == 'plateau'")["value"].iloc[0]
+    below = asked[(asked["family"] == family) & (asked["value"] < plateau)]
+    return below.groupby("seed")["step"].min()
+
+
+def test_when_models_leave_the_plateau_without_help_is_that_of_the_rows():
+    "Both ALBERTs before both BERTs, and the losses at the end."
+    text, front = said_in("findings/04_unhelped"), said_in("index")
+    recipes = {p: committed(p) for p in ("grown", "grown-plain")}
+    left = {(p, f): below_frequencies(rows, f) for p, rows in recipes.items() for f in ("albert", "bert")}
+    alberts, berts = (sorted(left["grown-plain", f]) for f in ("albert", "bert"))
+    assert len(alberts) == len(berts) == 2 and alberts[1] < berts[0]
+    assert "after {:,.0f} and {:,.0f} updates and after {:,.0f} and {:,.0f}. **The".format(*alberts, *berts) in text
+    helped = left["grown", "albert"].unique(), (left["grown", "bert"].min(), left["grown", "bert"].max())
+    said = "after {:,.0f} and {:,.0f} updates (helped ones after {:,.0f}) and after {:,.0f} and {:,.0f}"
+    said += " ({:,.0f} to {:,.0f})"
+    assert said.format(*alberts, *helped[0], *berts, *helped[1]) in front
+    last = {}
+    for p, rows in recipes.items():
+        asked = rows.query("evaluator == 'pretrain' and group == 'mlm' and metric == 'loss' and split == 'heldout'")
+        last[p] = asked[asked["step"] == 16_000].groupby("family")["value"].mean()
+        late = asked[asked["step"] >= 2000].groupby(["family", "step"])["value"]
+        last[p, "ends"] = late.max() if p == "grown" else late.min()
+    end = (last[p][f] for f in ("bert", "albert") for p in ("grown-plain", "grown"))
+    assert (
+        "they have {:.2f} nats where helped ones have {:.2f}, ALBERTs {:.2f} where they have {:.2f}".format(*end)
+        in text
+    )
+    both = pd.concat([last["grown", "ends"], last["grown-plain", "ends"]], axis=1).loc[["albert", "bert"]].dropna()
+    assert (both.iloc[:, 0] < both.iloc[:, 1]).all()
+
+
+def test_ages_of_words_without_help_are_those_of_the_rows():
+    "How far they agree among models of one recipe and of two."
     from embryo.results.acquisition.ages import ages
     from embryo.results.acquisition.families import ages_by_run, agreement, agreement_table
-    from embryo.results.grown.helped import left_plateau
 
     text, front = said_in("findings/04_unhelped"), said_in("index")
     recipes = {p: committed(p).query("l1 == 'english' or l1.isna()") for p in ("grown", "grown-plain")}
-    left = {p: [left_plateau(rows, f, "heldout") for f in ("albert", "bert")] for p, rows in recipes.items()}
-    assert "at {:,.0f} and at {:,.0f} updates".format(*left["grown-plain"]) in text
-    assert [late / early for late, early in zip(left["grown-plain"], left["grown"])] == [2, 6]
-    assert "two and six times as late, the ALBERT first" in front
-
     held, median = {}, []
     for family in ("albert", "bert"):
         asked = dict(evaluator="surprisals", family=family)
@@ -867,25 +896,45 @@ def test_what_models_without_help_show_is_that_of_the_rows():
         found = pd.concat([helped, never.assign(family="never")])
         share = found.groupby("word")["share"].mean()
         d = agreement(ages_by_run(found), np.log10(share.where(share > 0))).set_index("of")
-        held[family] = (d.loc[f"{family} held", "value"], d.loc["between held", "value"])
+        held[family] = [d.loc[f"{of} held", "value"] for of in (family, "never", "between")]
         median += [10 ** ages_by_run(x).mean(axis=1).median() for x in (never, helped)]
         assert (d.loc["between held", "low"] < 0) == (family == "bert")
-    said = "share {:.2f} with each other and {:.2f} with the one that never was, helped BERTs {:.2f} and {:.2f}, which"
+    said = "share {:.2f}, two that never were {:.2f}, and one of each {:.2f}; of BERTs {:.2f}, {:.2f}, and one of each"
+    said += " {:.2f}"
     assert said.format(*held["albert"], *held["bert"]) in text
-    turned = [*held["albert"][::-1], *held["bert"][::-1]]
-    assert (
-        "({:.2f} and {:.2f}), and with those of helped BERTs not surely at all ({:.2f} and {:.2f})".format(*turned)
-        in front
-    )
+    turned = [*held["albert"][::-2], *held["bert"][::-2]]
+    said = "({:.2f} and {:.2f}), and with those of helped BERTs not surely at all ({:.2f} and {:.2f})"
+    assert said.format(*turned) in front
     both = [agreement_table(rows).set_index("of").loc["between held", "value"] for rows in recipes.values()]
     assert f"{both[0]:.2f}" == f"{both[1]:.2f}" and f"of one recipe share {both[0]:.2f}, whether" in text
-    assert f"helped ALBERTs and BERTs do ({both[0]:.2f})" in front
+    assert f"ALBERTs with BERTs as well as helped ones do ({both[0]:.2f})" in front
     albert, helped_albert, bert, helped_bert = median
     assert f"{albert:,.0f} and {bert:,.0f} updates instead of {helped_albert:,.0f} and {helped_bert:,.0f}" in text
 
-    claims = {p: numbers_of(p, "p1_claims").query("mode == 'corrected'").set_index("number") for p in recipes}
-    first = [c.loc[1, "effect"] for c in claims.values()]
-    assert f"by {first[1]:.1f} doublings of the step ({first[0]:.1f} with help)" in text
-    way = [c.loc[8].query("part.str.contains('POS')")["effect"].item() for c in claims.values()]
-    assert f"{way[1]:.2f} of the way of parts of speech is left instead of {way[0]:.2f}" in text
-    assert {c.loc[11, "verdict"].unique().item() for c in claims.values()} == {"contradicted"}
+
+def test_claims_without_help_are_those_of_the_rows():
+    "What both say alone, and what is left of a way."
+    text = said_in("findings/04_unhelped")
+    plain = committed("grown-plain")
+    alone = [embryo_ledger(plain[(plain["seed"] == s) | plain["seed"].isna()]) for s in (0, 1)]
+    for number, verdict in {1: "supported", 2: "contradicted", 8: "contradicted", 9: "contradicted"}.items():
+        assert all(d.loc[[number], "verdict"].unique().item() == verdict for d in alone)
+    for number in (10, 11):
+        assert all(d.loc[[number], "verdict"].unique().item() == "contradicted" for d in alone)
+    claims = [
+        numbers_of(p, "p1_claims").query("mode == 'corrected'").set_index("number") for p in ("grown-plain", "grown")
+    ]
+    first = [c.loc[1, "effect"] for c in claims]
+    assert "by {:.1f} doublings of the step ({:.1f} with help)".format(*first) in text
+    way = [c.loc[8].query("part.str.contains('POS')")["effect"].item() for c in (*alone, claims[1])]
+    assert f"{way[0]:.2f}" == f"{way[1]:.2f}"
+    assert f"{way[0]:.2f} of the way of parts of speech is left in both instead of {way[2]:.2f}" in text
+    near = [-c.loc[11].query("part == 'layer 1 after layer 2'")["effect"].item() for c in (*alone, claims[1])]
+    assert "by {:.1f} and {:.1f} doublings ({:.1f} with help)".format(*near) in text
+
+
+def embryo_ledger(rows):
+    "The first paper's claims, by number."
+    from embryo.results.claims.ledger import ledger_data
+
+    return ledger_data(rows, "p1").query("mode == 'corrected'").set_index("number")

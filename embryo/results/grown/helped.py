@@ -50,7 +50,8 @@ def class_date(
     asked = chosen(rows, evaluator=evaluator, task="pos-class", metric="accuracy", family=family, l1=l1)
     if asked.empty:
         return np.nan
-    return reach_step(curve_data(asked, evaluator))["step"].median()
+    middle = reach_step(curve_data(asked, evaluator))["step"].fillna(np.inf).median()
+    return middle if np.isfinite(middle) else np.nan
 
 # %% ../../../nbs/5_results/10_grown/07_helped.ipynb #ffbd5bf0
 def said_update(
