@@ -4,11 +4,10 @@
 
 # %% auto #0
 __all__ = ['DEVICES', 'KEPT', 'GPU', 'UPDATE_S', 'RECORDED_S', 'TOKEN_S', 'BATCH_S', 'STARTUP_S', 'MEMORY_MB', 'DISK_MB',
-           'WORLD_WORDS', 'WORLD_WORD_MB', 'WORLD_L1_MB', 'TEXT_MB', 'TRAIN_MB', 'COUNTED_PAIRS', 'PARADIGMS',
-           'MICRO_SHARE', 'MICRO_SENTENCE', 'APPENDIX_S', 'precision', 'rate', 'update_seconds', 'weights', 'Model',
-           'trained_with', 'model_of', 'training_mb', 'world_cost', 'raw_mb', 'text_mb', 'corpus_cost', 'muon_flops',
-           'training_seconds', 'looking_seconds', 'series_cost', 'pairs_share', 'data_share', 'examine_cost',
-           'task_seconds', 'ablation_seconds', 'finetune_cost', 'cost']
+           'WORLD_WORDS', 'WORLD_WORD_MB', 'WORLD_L1_MB', 'TEXT_MB', 'TRAIN_MB', 'MICRO_SENTENCE', 'APPENDIX_S',
+           'precision', 'rate', 'update_seconds', 'weights', 'Model', 'trained_with', 'model_of', 'training_mb',
+           'world_cost', 'raw_mb', 'text_mb', 'corpus_cost', 'muon_flops', 'training_seconds', 'looking_seconds',
+           'series_cost', 'examine_cost', 'task_seconds', 'ablation_seconds', 'finetune_cost', 'cost']
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c002
 import functools
@@ -16,7 +15,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .sizes import input_length, inputs_of, task_sizes, twin_size
+from .sizes import data_share, input_length, inputs_of, task_sizes, twin_size
 from ..graph.scores import asked_evaluators
 from ..graph.series import chain_settings, model_settings, pretrain_settings
 from ..graph.study import Study
@@ -316,38 +315,6 @@ def series_cost(
     batch = t.batch / t.accumulate if t.steps else 0
     memory = MEMORY_MB + training_mb(m, batch, longest(t), 0.15)
     return seconds, memory, 4 * m.weights * (len(made) + 3 * states) / 2**20
-
-# %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c030
-COUNTED_PAIRS = 200  # of each paradigm, for which the tokens of evaluators of pairs are counted
-PARADIGMS = dict(blimp=67, zorro=23)
-# of the micro world's data, beside those that evaluators were counted on (measured: seconds of each evaluator)
-MICRO_SHARE = dict(probe=0.22, minimal_pairs=0.03)
-
-
-def pairs_share(
-    asked: dict,  # Settings of `minimal_pairs` or of `syntaxgym`
-) -> float:  # 1: as many as were counted, of BLiMP, scored in one way
-    "How many minimal pairs are read, and how often."
-    from embryo.evaluation.minimal_pairs.grammar import PairConfig
-
-    most = asked.get("most", COUNTED_PAIRS) or 1000
-    paradigms = sum(PARADIGMS.get(suite, 1) for suite in asked.get("suites", PairConfig.suites))
-    return paradigms / PARADIGMS["blimp"] * most / COUNTED_PAIRS * len(asked.get("variants", PairConfig.variants))
-
-# %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #f99c6337
-def data_share(
-    evaluator,  # An `Evaluator`
-    node: Node,  # Of an examination
-    study: Study,  # What it belongs to
-) -> float:  # 1 where the data are as large as those that the evaluator was counted on
-    "How much of its data an evaluator has here."
-    if evaluator.name == "windows":
-        from embryo.evaluation.words.heldout import WindowConfig
-
-        return WindowConfig(**node.params["options"].get("windows", {})).positions() / evaluator.tokens
-    if study.micro:
-        return MICRO_SHARE.get(evaluator.name, 0.1)
-    return pairs_share(node.params["options"].get("minimal_pairs", {})) if evaluator.name == "minimal_pairs" else 1
 
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #3a8eb9ee
 MICRO_SENTENCE = 0.45  # of the tokens of a real sentence, read once a word (measured)

@@ -8,12 +8,13 @@ __all__ = ['RESAMPLES', 'FEWEST_WORDS', 'NEVER', 'rank_correlation', 'partial_co
            'class_ages']
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #a0bdb669
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
-from scipy.stats import bootstrap, ncf, rankdata
+from scipy.stats import DegenerateDataWarning, bootstrap, ncf, rankdata
 
 from ...ground.errors import EmbryoError
 from ...ground.seeds import rng_for
@@ -56,7 +57,9 @@ def with_bootstrap(
     if n < FEWEST_WORDS:
         return dict(value=np.nan, low=np.nan, high=np.nan, n=n)
     how = dict(paired=True, vectorized=vectorized, n_resamples=RESAMPLES, method="BCa")
-    found = bootstrap(columns, statistic, rng=rng_for("bootstrap", name, n), **how).confidence_interval
+    with warnings.catch_warnings():  # an interval that cannot be found is NaN
+        warnings.simplefilter("ignore", DegenerateDataWarning)
+        found = bootstrap(columns, statistic, rng=rng_for("bootstrap", name, n), **how).confidence_interval
     return dict(value=float(statistic(*columns)), low=float(found.low), high=float(found.high), n=n)
 
 # %% ../../../nbs/5_results/11_acquisition/01_relations.ipynb #802f63b0
