@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LINE_HEIGHT', 'ASKED', 'SAID_ACCOUNTS', 'SAID', 'class_bar', 'bars', 'word_frames', 'axis_range', 'percent', 'times',
            'panel_places', 'layers_panel', 'probe_panels', 'probe_frames', 'map_png', 'near_share', 'map_frames',
-           'shown_in', 'slider_evidence', 'beside_note', 'sliders']
+           'shown_in', 'slider_evidence', 'beside_note', 'one_series', 'sliders']
 
 # %% ../../nbs/7_book/05_frames.ipynb #d45facbd
 import base64
@@ -321,6 +321,15 @@ def beside_note(
         return dotted_note(d.assign(majority=d["value"].where(d["metric"] == "majority")))
     return untrained_note(d, "Dash-dotted: the untrained model (step 0).") if name == "probes" else ""
 
+# %% ../../nbs/7_book/05_frames.ipynb #9f28ee30
+def one_series(
+    maps: pd.DataFrame,  # Columns of `collect_maps`
+    prefix: str,  # Of the names of series: albert-english-s
+) -> pd.DataFrame:  # Those of the first training, by name; empty where none were kept
+    "The attention maps of one training."
+    own = maps[maps["series"].str.startswith(prefix)]
+    return own[own["series"] == own["series"].min()]
+
 # %% ../../nbs/7_book/05_frames.ipynb #0bbe5687
 def sliders(
     rows: pd.DataFrame,  # All rows of a profile
@@ -335,7 +344,7 @@ def sliders(
     frames = {"words": word_frames(shown), "probes": probe_frames(shown, family)}
     whose = dict.fromkeys(frames, counted(shown["seed"].nunique(), "seed"))
     if maps is not None:
-        own = maps[maps["series"].str.startswith(f"{family}-{l1}-s")]
+        own = one_series(maps, f"{family}-{l1}-s")
         frames["maps"] = map_frames(own)
         whose["maps"] = ", ".join(f"seed {name.rpartition('-s')[2]}" for name in own["series"].unique())
     model = f"{FAMILY.get(family, family)} on {l1.capitalize()}"
