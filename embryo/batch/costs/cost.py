@@ -12,6 +12,7 @@ __all__ = ['DEVICES', 'KEPT', 'GPU', 'UPDATE_S', 'RECORDED_S', 'TOKEN_S', 'BATCH
 # %% ../../../nbs/6_batch/03_costs/01_cost.ipynb #c002
 import functools
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -373,7 +374,8 @@ def ablation_seconds(
     from embryo.models.cost import body_flops
 
     heads = model.layers * model.fields.get("num_attention_heads", 12)
-    sets = 1 + len(set_sizes(heads)) * (1 + 2 * DRAWS)
+    # the other sets of a size are drawn twice, and each is scored once
+    sets = 1 + sum(1 + min(2 * DRAWS, math.comb(heads - k, k)) for k in set_sizes(heads))
     scored = task_sizes(study).get(task, dict(dev=1000))["dev"] + twin_size(task, study)
     length = input_length(task, config.max_length, study)
     return sets * scored * length * body_flops(model.fields, length, model.family) / rate(on, "scored")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DRAWS', 'output_matrices', 'heads_seen', 'head_means', 'without_heads', 'ranked_heads', 'other_sets',
-           'same_layer_sets', 'set_sizes', 'score_splits', 'ablate']
+           'same_layer_sets', 'set_sizes', 'ablation_sets', 'answer_splits', 'score_splits', 'ablate']
 
 # %% ../../../nbs/4_evaluation/08_heads/01_ablation.ipynb #b3c0ccae
 import itertools
@@ -166,16 +166,39 @@ def set_sizes(
     "How many heads are switched off together."
     return [2**i for i in range(heads.bit_length()) if 2**i <= max(2, heads // 4)]
 
+# %% ../../../nbs/4_evaluation/08_heads/01_ablation.ipynb #d70efdde
+def ablation_sets(
+    heads: list,  # From `ranked_heads`
+    sizes=(),  # How many heads are switched off together; none: `set_sizes`
+    seed: int = 0,  # Of the sets of other heads
+) -> dict:  # Name -> pairs (layer, head) from 0
+    "Which heads are switched off together, by name."
+    sets = {"all": []}
+    for k in sizes or set_sizes(len(heads)):
+        if 2 * k > len(heads):
+            raise EmbryoError(f"ablation_sets: {k} heads and as many others; the model has {len(heads)} in all")
+        sets[f"equal-{k}"] = heads[:k]
+        sets |= {f"other-{k}-{i}": s for i, s in enumerate(other_sets(heads, k, seed))}
+        sets |= {f"layer-{k}-{i}": s for i, s in enumerate(same_layer_sets(heads, k, seed))}
+    return sets
+
 # %% ../../../nbs/4_evaluation/08_heads/01_ablation.ipynb #e78111b7
-def score_splits(
+def answer_splits(
     model,  # Fine-tuned classifier
-    asked: dict,  # Split -> (examples from `encode`, labels)
+    asked: dict,  # Split -> examples from `encode`
     task,  # A `Task`
-    group: str,  # What is switched off
+) -> dict:  # Split -> predictions
+    "What the model, as it is now, answers to all splits."
+    return {split: answers(predict_logits(model, coded), task) for split, coded in asked.items()}
+
+# %% ../../../nbs/4_evaluation/08_heads/01_ablation.ipynb #fef71fbc
+def score_splits(
+    task,  # A `Task`
+    labels: dict,  # Split -> (N,) label ids or scores
+    said: dict,  # Split -> predictions
+    group: str,  # What was switched off
 ) -> list:  # Rows
-    "The scores of all splits, as the model is now."
-    said = {split: answers(predict_logits(model, coded), task) for split, (coded, _) in asked.items()}
-    labels = {split: y for split, (_, y) in asked.items()}
+    "The scores of all splits, and of twins together."
     rows = []
     for split, p in said.items():
         rows += split_scores(task, split, labels[split], p, group=group)
@@ -197,23 +220,19 @@ def ablate(
     t = as_task(task, data)
     if not t.text2:
         raise EmbryoError(f"ablate: {t.name} has one sentence; equal tokens of another one need two")
-    asked = {
-        s: (encode(d, tokenizer, model.config, config.max_length, second), d["label"].to_numpy())
-        for s, d in data.items()
-        if s != "train"
-    }
-    pairs = [ids for ids, _ in asked["dev"][0][:most]]
+    scored = {split: d for split, d in data.items() if split != "train"}
+    asked = {split: encode(d, tokenizer, model.config, config.max_length, second) for split, d in scored.items()}
+    labels = {split: d["label"].to_numpy() for split, d in scored.items()}
+    pairs = [ids for ids, _ in asked["dev"][:most]]
     shares = equal_shares(model, pairs, tokenizer.all_special_ids, tokenizer.sep_token_id, partner=second)
-    heads = ranked_heads(shares)
-    means = head_means(model, asked["dev"][0])
-    rows = score_splits(model, asked, t, "all")
-    for k in sizes or set_sizes(len(heads)):
-        if 2 * k > len(heads):
-            raise EmbryoError(f"ablate: {k} heads and as many others; the model has {len(heads)} in all")
-        sets = {f"equal-{k}": heads[:k]} | {f"other-{k}-{i}": s for i, s in enumerate(other_sets(heads, k, seed))}
-        sets |= {f"layer-{k}-{i}": s for i, s in enumerate(same_layer_sets(heads, k, seed))}
-        for group, off in sets.items():
+    means = head_means(model, asked["dev"])
+    rows = []
+    said = {}  # set of heads -> split -> predictions
+    for group, off in ablation_sets(ranked_heads(shares), sizes, seed).items():
+        chosen = frozenset(off)
+        if chosen not in said:
             with without_heads(model, off, means):
-                rows += score_splits(model, asked, t, group)
+                said[chosen] = answer_splits(model, asked, t)
+        rows += score_splits(t, labels, said[chosen], group)
     found = [equality_rows(shares, task=t.name, split="dev"), row_frame(rows, evaluator="ablation")]
     return pd.concat(found, ignore_index=True)
