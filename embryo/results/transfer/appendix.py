@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'MARKS', 'MARKED', 'NO_SHARE', 'WITHOUT', 'WITHOUT_LOOKS', 'l1_order', 'kind_of', 'plot_learned',
-           'identity', 'of_study', 'table_arms', 'arms', 'plot_twins', 'twins', 'plot_comparing', 'heads',
+           'of_study', 'identity', 'table_arms', 'arms', 'plot_twins', 'twins', 'plot_comparing', 'heads',
            'plot_without', 'without', 'plot_chains', 'washed', 'plot_frozen', 'frozen', 'given_english', 'said_models']
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #83172441
@@ -95,6 +95,13 @@ def plot_learned(
     beside(axes[0, -1])
     return fig
 
+# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #7a5c9feb
+def of_study(
+    data: pd.DataFrame,  # From `models_scored`
+) -> pd.DataFrame:
+    "The L1s that differ in one thing, and English, on tasks of two sentences."
+    return data[(data["partner"].ne("") | data["l1"].eq("english")) & data["task"].isin(PAIR_TASKS)]
+
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #89a8a445
 @figure(
     "x_transfer_fig1",
@@ -115,13 +122,6 @@ def identity(rows):
     d = d.reset_index(drop=True)
     d.attrs["rows"] = rows
     return d
-
-# %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #7a5c9feb
-def of_study(
-    data: pd.DataFrame,  # From `models_scored`
-) -> pd.DataFrame:
-    "The L1s that differ in one thing, and English, on tasks of two sentences."
-    return data[(data["partner"].ne("") | data["l1"].eq("english")) & data["task"].isin(PAIR_TASKS)]
 
 # %% ../../../nbs/5_results/09_transfer/03_appendix.ipynb #c924a5cf
 def table_arms(
