@@ -26,7 +26,7 @@ from embryo.batch.costs.record import write_nodes
 from embryo.book.captions import named
 from embryo.book.contents import floors
 from embryo.book.planned import planned_nodes, planned_page, save_planned
-from embryo.book.site.addresses import Book, appendices, held_files
+from embryo.book.site.addresses import LINK, Book, appendices, held_files
 from embryo.book.site.site import put_all, sources
 from embryo.book.slider import slider, unclosed
 
@@ -61,6 +61,23 @@ def test_every_page_is_listed_once(written):
             listed += [os.path.normpath(os.path.join(os.path.dirname(path), n)) for n in names]
     pages = [os.path.splitext(p)[0] for p in written if p.endswith((".md", ".ipynb"))]
     assert sorted(listed + ["index"]) == sorted(pages)
+
+
+def test_every_link_between_pages_leads_to_a_page(written):
+    "Sphinx stops at a link that leads nowhere; so it is held without Sphinx, too."
+    lost = []
+    for path, text in written.items():
+        if path.endswith(".ipynb"):
+            cells = json.loads(text)["cells"]
+            text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+        elif not path.endswith(".md"):
+            continue
+        for link in LINK.finditer(text):
+            to = urldefrag(link["to"] or "")[0]
+            if to and not re.match(r"[a-z]+:", to):
+                page = os.path.normpath(os.path.join(os.path.dirname(path), unquote(to)))
+                lost += [] if page in written else [f"{path}: {to}"]
+    assert not lost
 
 
 def test_a_page_says_how_true_plans_were(written, tmp_path):

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['check_cores', 'with_profiles', 'embryo_plan', 'leave_unfinished', 'asked_cluster', 'planned_for', 'embryo_run',
-           'add_trivial', 'redrawn', 'embryo_figures', 'run_wanted', 'embryo_corpus', 'step_again', 'embryo_pretrain',
-           'with_evaluators', 'asked_names', 'load_to_ask', 'data_to_ask', 'embryo_examine', 'embryo_finetune']
+           'add_trivial', 'redrawn', 'said_without_data', 'embryo_figures', 'run_wanted', 'embryo_corpus', 'step_again',
+           'embryo_pretrain', 'with_evaluators', 'asked_names', 'load_to_ask', 'data_to_ask', 'embryo_examine',
+           'embryo_finetune']
 
 # %% ../../nbs/6_batch/10_commands.ipynb #c002
 import os
@@ -200,6 +201,18 @@ def redrawn(
     folder = root / "papermill_runs" / name / "runs" / result / "redrawn"
     return Node(f"{result}/appendix", params, [], [], folder)
 
+# %% ../../nbs/6_batch/10_commands.ipynb #340981f5
+def said_without_data(
+    profile: dict,  # From `read_profile`
+    result: str,  # An appendix
+    data: str,  # Data folder; empty: none
+) -> str:  # A sentence; "" where nothing is missing
+    "What an appendix of real data lacks that is drawn without a data folder."
+    made_up = profile.get("data", {}).get("provider") == "microworld"
+    if data or made_up or "data" not in template_parameters(result):
+        return ""
+    return f"{result}: no data folder, so published values are left out of it (--data, with make DATA=, gives one)"
+
 # %% ../../nbs/6_batch/10_commands.ipynb #c017
 @command
 @with_profiles
@@ -207,7 +220,7 @@ def embryo_figures(
     profile: str = "micro",  # One of the profiles here, by name, or the path of yours
     rows: str = "",  # Rows to draw from; default: papermill_runs/<profile>/rows.csv
     # Data folder: add to the rows what trivial predictors they lack, and draw published values beside ours where it has
-    # them; without it the rows stay as they are
+    # them; without it the rows stay as they are, and published ages and divergences are left out
     data: str = "",
 ):
     "Draw every figure and table of a profile again from its rows, without running anything else."
@@ -224,6 +237,8 @@ def embryo_figures(
     if data:
         add_trivial(rows, data, p)
     for result in appendices:
+        if said := said_without_data(p, result, data):
+            print(said)
         run_node(redrawn(p, result, rows, root, data))
     if appendices:
         print(f"figures: {root / 'figures' / name}   to read: {runs / 'appendix'}")

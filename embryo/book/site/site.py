@@ -204,7 +204,8 @@ def answers_page(
             parts.append("\n\n".join(filter(None, [f"### {name}", *said, whole])))
     about = "Models far smaller than the papers', trained on two CPU cores or on a single GPU (what limits all of this"
     about += " stands on the [front page](nbs/index.ipynb))."
-    return "\n\n".join(["## What was found, in short", about, *parts]) if parts else ""
+    text = "\n\n".join(["## What was found, in short", about, *parts]) if parts else ""
+    return with_links(book, text.replace("../", ""), "index.md")
 
 # %% ../../../nbs/7_book/07_site/03_site.ipynb #7a198a16
 def run_titles(
