@@ -12,7 +12,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from .costs.cost import DEVICES, GPU, KEPT, RECORDED_S, UPDATE_S, cost, precision, rate
+from .costs.cost import DEVICES, GPU, RECORDED_S, UPDATE_S, cost, precision, rate
 from .costs.past import factor, processor, read_past, read_planned, taken
 from .costs.record import NEAR, circumstances, is_near
 from .graph.parts import part_of
@@ -23,7 +23,7 @@ from .templates import code_hash
 from ..ground.data import damaged
 from ..ground.errors import EmbryoError, choose
 from ..ground.files import read_json, write_json
-from ..ground.machine import device
+from ..ground.machine import device, product_rate
 from ..ground.seeds import digest, sha256
 
 # %% ../../nbs/6_batch/04_plan.ipynb #c005
@@ -113,8 +113,10 @@ def assumed(
     "What the estimate rests on."
     if on == "cpu":
         kind = precision("cpu")
+        trains = rate("cpu", kind)
+        alone = product_rate(kind == "bf16")
         out = [
-            f"one CPU thread trains at {rate('cpu', kind):.1e} operations/s, {KEPT[kind]:.0%} of what its products in"
+            f"one CPU thread trains at {trains:.1e} operations/s, {trains / alone:.0%} of what its products in"
             f" {kind} reached just now{said_busy(os.getloadavg()[0])}; seconds are of the process, not the clock"
         ]
     else:
