@@ -10,6 +10,7 @@ temporary, no row lost, none twice, and nothing that was done before the kill wa
 """
 
 import argparse
+import faulthandler
 import functools
 import hashlib
 import json
@@ -188,6 +189,7 @@ def child(stage, out, operation, seen, ready, log):
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
+    faulthandler.register(signal.SIGUSR1)  # where it stands, into its log, if it does not end
     ready.value = 1
     try:
         STAGES[stage](Path(out))
@@ -440,8 +442,10 @@ def harness(lab, stage, kills, seed=0, signals=("KILL",), progress=lambda *a: No
                 p.send(getattr(signal, f"SIG{name}"))
         code = p.wait(300)
         if code is None:
+            p.send(signal.SIGUSR1)
+            time.sleep(1)
             p.send(signal.SIGKILL)
-            raise AssertionError(f"{stage}: does not end after SIG{name}\n{p.log.read_text()[-2000:]}")
+            raise AssertionError(f"{stage}: does not end after SIG{name}\n{p.log.read_text()[-8000:]}")
         if stage == "batch" and code != 0:
             wait_for_lock(out)
         said = p.log.read_text() if p.log.exists() else ""
