@@ -304,9 +304,9 @@ def plot_without(
     plot=plot_without,
     title="What hangs on them?",
     text="What a score loses when the heads that attend most to equal tokens say only what they say on average (red),"
-    " and when as many of the other heads do (gray, mean over their sets, at most ten), or as many"
-    " others of the same layers (blue, where there are enough); mean over seeds, 95%. Of respelled pairs (+partners):"
-    " to partners.",
+    " and when as many of the other heads do (gray, mean over their sets, at most ten), or as many others of the same"
+    " layers (blue, where there are enough); mean over seeds, 95% where there are several. Of respelled pairs"
+    " (+partners): to partners.",
 )
 def without(rows):
     "Losses without heads."
