@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['check_cores', 'with_profiles', 'embryo_plan', 'leave_unfinished', 'asked_cluster', 'planned_for', 'embryo_run',
-           'add_trivial', 'redrawn', 'said_without_data', 'embryo_figures', 'run_wanted', 'embryo_corpus', 'step_again',
-           'embryo_pretrain', 'with_evaluators', 'asked_names', 'load_to_ask', 'data_to_ask', 'embryo_examine',
-           'embryo_finetune']
+           'add_trivial', 'embryo_figures', 'run_wanted', 'embryo_corpus', 'step_again', 'embryo_pretrain',
+           'with_evaluators', 'asked_names', 'load_to_ask', 'data_to_ask', 'embryo_examine', 'embryo_finetune']
 
 # %% ../../nbs/6_batch/10_commands.ipynb #c002
 import os
@@ -19,13 +18,12 @@ from .budget import budget_lines, read_hours
 from .cluster.slurm import read_cluster, unfinished_jobs, with_limits
 from .graph.parts import read_seeds
 from .graph.recorded import said_rows
-from .graph.results import own_figures
+from .graph.results import redrawn, said_without_data
 from .graph.series import corpus_nodes, series_nodes
 from .nodes import Node
 from .plan import Plan, comparison, measured
 from .progress import FAILED, listed, unmade
 from .run import read_options, run_node, run_plan, write_batch, write_record
-from .templates import template_parameters
 from ..ground.errors import EmbryoError, check_least, choose
 from ..ground.files import command
 from ..ground.machine import device
@@ -175,43 +173,6 @@ def add_trivial(
     write_rows(pd.concat([have, new], ignore_index=True), rows)
     predictors, tasks = (", ".join(sorted(set(new[k]))) for k in ("group", "task"))
     print(f"{rows}: {len(new)} rows added: {predictors} of {tasks}")
-
-# %% ../../nbs/6_batch/10_commands.ipynb #c015
-def redrawn(
-    profile: dict,  # From `read_profile`
-    result: str,  # An appendix
-    rows: Path,  # File of rows
-    root: Path,  # papermill_runs and figures are here
-    data: str = "",  # Data folder, for published values to compare with; empty: without
-) -> Node:
-    "The node that draws an appendix again; it needs nothing but the rows."
-    name = profile.get("profile", Path(profile["path"]).stem)
-    params = dict(
-        rows=str(rows),
-        figures=str(root / "figures" / name),
-        profile=name,
-        settings=str(Path(profile["path"]).resolve()),
-        caption=profile.get("caption", ""),
-    )
-    own = own_figures(profile, result)
-    if own:
-        params["own"] = own
-    if data and "data" in template_parameters(result):
-        params["data"] = data
-    folder = root / "papermill_runs" / name / "runs" / result / "redrawn"
-    return Node(f"{result}/appendix", params, [], [], folder)
-
-# %% ../../nbs/6_batch/10_commands.ipynb #340981f5
-def said_without_data(
-    profile: dict,  # From `read_profile`
-    result: str,  # An appendix
-    data: str,  # Data folder; empty: none
-) -> str:  # A sentence; "" where nothing is missing
-    "What an appendix of real data lacks that is drawn without a data folder."
-    made_up = profile.get("data", {}).get("provider") == "microworld"
-    if data or made_up or "data" not in template_parameters(result):
-        return ""
-    return f"{result}: no data folder, so published values are left out of it (--data, with make DATA=, gives one)"
 
 # %% ../../nbs/6_batch/10_commands.ipynb #c017
 @command

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KEYS', 'as_list', 'asked_l1s', 'models', 'pick_steps', 'read_corpora', 'checkpoint_nodes', 'check_chains',
            'check_result', 'result_nodes', 'join', 'collect', 'appendix_needs', 'own_figures', 'table_node',
-           'appendix_node', 'all_nodes']
+           'appendix_node', 'redrawn', 'said_without_data', 'all_nodes']
 
 # %% ../../../nbs/6_batch/02_graph/03_results.ipynb #c002
 from pathlib import Path
@@ -248,6 +248,43 @@ def appendix_node(
     node = draft(study, f"{result}/appendix", params, files)
     node.needs = ["rows/all"]
     return node
+
+# %% ../../../nbs/6_batch/02_graph/03_results.ipynb #83fed66e
+def redrawn(
+    profile: dict,  # From `read_profile`
+    result: str,  # An appendix
+    rows: Path,  # File of rows
+    root: Path,  # papermill_runs and figures are here
+    data: str = "",  # Data folder, for published values to compare with; empty: without
+) -> Node:
+    "The node that draws an appendix again; it needs nothing but the rows."
+    name = profile.get("profile", Path(profile["path"]).stem)
+    params = dict(
+        rows=str(rows),
+        figures=str(root / "figures" / name),
+        profile=name,
+        settings=str(Path(profile["path"]).resolve()),
+        caption=profile.get("caption", ""),
+    )
+    own = own_figures(profile, result)
+    if own:
+        params["own"] = own
+    if data and "data" in template_parameters(result):
+        params["data"] = data
+    folder = root / "papermill_runs" / name / "runs" / result / "redrawn"
+    return Node(f"{result}/appendix", params, [], [], folder)
+
+# %% ../../../nbs/6_batch/02_graph/03_results.ipynb #340981f5
+def said_without_data(
+    profile: dict,  # From `read_profile`
+    result: str,  # An appendix
+    data: str,  # Data folder; empty: none
+) -> str:  # A sentence; "" where nothing is missing
+    "What an appendix of real data lacks that is drawn without a data folder."
+    made_up = profile.get("data", {}).get("provider") == "microworld"
+    if data or made_up or "data" not in template_parameters(result):
+        return ""
+    return f"{result}: no data folder, so published values are left out of it (--data, with make DATA=, gives one)"
 
 # %% ../../../nbs/6_batch/02_graph/03_results.ipynb #c032
 def all_nodes(
