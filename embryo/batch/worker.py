@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRELOAD', 'UNUSED', 'leave_out', 'call', 'take_request', 'exit_code', 'answer', 'fork_child', 'serve', 'passing_on',
-           'ask', 'start', 'worker', 'main', 'run_cells', 'register_engine']
+           'ask', 'start', 'worker', 'main', 'saving_seldom', 'run_cells', 'register_engine']
 
 # %% ../../nbs/6_batch/06_worker.ipynb #c002
 import importlib
@@ -243,6 +243,25 @@ def main():
         sys.exit(ask(socket_path, what, *rest, "here"))
     call(what, *rest)
 
+# %% ../../nbs/6_batch/06_worker.ipynb #869e945d
+@contextmanager
+def saving_seldom(
+    manager,  # papermill's, with the notebook
+    every: float = 10,  # Seconds
+):
+    "Within this block the notebook is not written more often than that."
+    save = manager.save
+
+    def save_if_time(**kwargs):
+        if (manager.now() - manager.last_save_time).total_seconds() >= every:
+            save(**kwargs)
+
+    manager.save = save_if_time
+    try:
+        yield
+    finally:
+        manager.save = save
+
 # %% ../../nbs/6_batch/06_worker.ipynb #c033
 def run_cells(
     manager,  # papermill's, with the notebook
@@ -276,7 +295,8 @@ def register_engine() -> str:  # Its name
 
         @classmethod
         def execute_managed_notebook(cls, nb_man, kernel_name, live=False, **kwargs):
-            run_cells(nb_man, live)
+            with saving_seldom(nb_man):
+                run_cells(nb_man, live)
 
     papermill_engines.register("here", Here)
     return "here"

@@ -6,11 +6,13 @@
 __all__ = ['DPI', 'LATEX_SIGNS', 'FIGURES', 'p2_order', 'save_numbers', 'write_below', 'fewer_colours', 'tight_box',
            'save_figure', 'markdown_text', 'latex_text', 'latex_line', 'latex_table', 'markdown_table', 'save_table',
            'drawn', 'Figure', 'figure', 'find_figure', 'figures_of', 'sentence', 'counted', 'said_absent', 'points',
-           'text_of', 'caption', 'draw_table', 'draw_picture', 'draw', 'check_own', 'draw_own']
+           'text_of', 'caption', 'draw_table', 'draw_picture', 'write_figure', 'draw', 'new_ones_closed', 'on_screen',
+           'check_own', 'draw_own']
 
 # %% ../../nbs/5_results/01_figures.ipynb #c002
 import re
 import textwrap
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
@@ -108,10 +110,12 @@ def save_figure(
     }
     whole = tight_box(fig)
     for kind, metadata in about.items():
+        dots = BytesIO()
+        # compressed once, when its colours are few
+        fast = {"pil_kwargs": {"compress_level": 0}} if kind == "png" else {}
+        fig.savefig(dots, format=kind, dpi=DPI, bbox_inches=whole, metadata=metadata, **fast)
         with atomic(folder / f"{name}.{kind}") as f:
-            fig.savefig(f, format=kind, dpi=DPI, bbox_inches=whole, metadata=metadata)
-            if kind == "png":
-                f.write_bytes(fewer_colours(f.read_bytes()))
+            f.write_bytes(fewer_colours(dots.getvalue()) if kind == "png" else dots.getvalue())
     if data is not None:
         save_numbers(data, folder / f"{name}.csv")
     return folder / f"{name}.png"
@@ -337,32 +341,73 @@ def draw_picture(
     last: str = "",  # Last sentence of the caption
 ):  # The PNG; None where there is nothing to draw
     "Write a picture."
-    picture = None if data.empty else fig.plot(data)
+    import matplotlib.pyplot as plt
+
+    with plt.ioff():  # in a notebook each call to pyplot would draw all that is there so far
+        picture = None if data.empty else fig.plot(data)
     if picture is None:
         return None
     return save_figure(picture, data, fig.name, folder, f"{caption(fig, data, about)} {last}".strip())
 
 # %% ../../nbs/5_results/01_figures.ipynb #e042
-def draw(
+def write_figure(
     fig,  # A figure, or the name of one
     rows: pd.DataFrame,  # All rows
     folder,  # figures/<profile>
     about: str = "",  # About text, model and profile
     name: str = "",  # Of the files, where it is not the figure's own
     **options,  # Of the function that selects the numbers: family="bert" ...
-):  # A table's layout, to be shown; of pictures None, because a notebook shows them by itself
+) -> tuple:  # (the PNG of a picture, the layout of a table), one of them None; both where nothing was measured
     "Draw a figure or lay out a table, and save it."
     fig = find_figure(fig)
     fig = replace(fig, name=name or fig.name)
     data = fig.data(rows, **options)
     if fig.plot is None:
-        done = view = draw_table(fig, data, folder, about)
+        made = (None, draw_table(fig, data, folder, about))
     else:
         last = fig.behind(rows, data) if fig.behind and len(data) else ""
-        done, view = draw_picture(fig, data, folder, about, last), None
-    if done is None:
+        made = (draw_picture(fig, data, folder, about, last), None)
+    if all(x is None for x in made):
         print(f"{fig.name}: nothing was measured in this profile")
-    return view
+    return made
+
+# %% ../../nbs/5_results/01_figures.ipynb #aa4679bf
+def draw(
+    fig,  # A figure, or the name of one
+    rows: pd.DataFrame,  # All rows
+    folder,  # figures/<profile>
+    about: str = "",  # About text, model and profile
+    **options,  # Of `write_figure`
+):  # A table's layout, to be shown; of pictures None, because a notebook shows them by itself
+    "Write a figure or a table, and show it."
+    return write_figure(fig, rows, folder, about, **options)[1]
+
+# %% ../../nbs/5_results/01_figures.ipynb #5e4d354f
+@contextmanager
+def new_ones_closed():
+    "Figures that are opened within this block are closed at its end: a notebook does not draw them again."
+    import matplotlib.pyplot as plt
+
+    before = set(plt.get_fignums())
+    try:
+        yield
+    finally:
+        for number in set(plt.get_fignums()) - before:
+            plt.close(number)
+
+# %% ../../nbs/5_results/01_figures.ipynb #fe7bd8e2
+def on_screen(
+    png,  # A picture of `save_figure`
+):  # IPython's Image, of half as many dots an inch
+    "A saved picture, as a page shows it."
+    from IPython.display import Image as Shown
+    from PIL import Image
+
+    with Image.open(png) as whole:
+        small = whole.convert("RGB").reduce(2).quantize(256)
+    out = BytesIO()
+    small.save(out, format="png")
+    return Shown(out.getvalue(), format="png")
 
 # %% ../../nbs/5_results/01_figures.ipynb #e047
 def check_own(

@@ -24,7 +24,7 @@ from ..ground.rows import finish, read_rows
 from .claims.ledger import ledger_data, said_claims
 from .claims.p1_structure import near_output
 from .claims.text import told_at
-from .figures import draw, draw_own, drawn, find_figure
+from .figures import draw_own, drawn, find_figure, new_ones_closed, on_screen, write_figure
 from .p1.attention import paper_places
 from .p1.losses import FAMILY
 from .phases.said import settled
@@ -236,13 +236,16 @@ class Page:
         rows = self.rows_for(VERDICT_TABLES, name) if rows is None else rows
         try:
             fig = self.with_dates(find_figure(name), rows, options)
-            view = draw(fig, rows, self.folder, about or self.about, name=save_as, **self.options | options)
+            with new_ones_closed():
+                png, view = write_figure(
+                    fig, rows, self.folder, about or self.about, name=save_as, **self.options | options
+                )
         except EmbryoError as e:
             return print(f"{save_as or getattr(name, 'name', name)}: {e}")
-        if view is not None:
+        if png or view is not None:
             from IPython.display import display
 
-            display(view)
+            display(on_screen(png) if png else view)
 
     def show_ledger(
         self,
