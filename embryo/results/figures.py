@@ -6,8 +6,8 @@
 __all__ = ['DPI', 'LATEX_SIGNS', 'FIGURES', 'p2_order', 'save_numbers', 'write_below', 'fewer_colours', 'tight_box',
            'save_figure', 'markdown_text', 'latex_text', 'latex_line', 'latex_table', 'markdown_table', 'save_table',
            'drawn', 'Figure', 'figure', 'find_figure', 'figures_of', 'sentence', 'counted', 'said_absent', 'points',
-           'text_of', 'caption', 'draw_table', 'draw_picture', 'write_figure', 'draw', 'new_ones_closed', 'on_screen',
-           'check_own', 'draw_own']
+           'text_of', 'caption', 'draw_table', 'not_interactive', 'draw_picture', 'write_figure', 'draw',
+           'new_ones_closed', 'on_screen', 'check_own', 'draw_own']
 
 # %% ../../nbs/5_results/01_figures.ipynb #c002
 import re
@@ -332,6 +332,19 @@ def draw_table(
         return None
     return save_table(data, view, fig.name, folder, caption(fig, data, about))
 
+# %% ../../nbs/5_results/01_figures.ipynb #c4233ed3
+@contextmanager
+def not_interactive():
+    "Within this block nothing is drawn before it is asked for."
+    import matplotlib
+
+    before = matplotlib.is_interactive()
+    matplotlib.interactive(False)
+    try:
+        yield
+    finally:
+        matplotlib.interactive(before)
+
 # %% ../../nbs/5_results/01_figures.ipynb #e041
 def draw_picture(
     fig: Figure,  # With `plot`
@@ -341,9 +354,7 @@ def draw_picture(
     last: str = "",  # Last sentence of the caption
 ):  # The PNG; None where there is nothing to draw
     "Write a picture."
-    import matplotlib.pyplot as plt
-
-    with plt.ioff():  # in a notebook each call to pyplot would draw all that is there so far
+    with not_interactive():
         picture = None if data.empty else fig.plot(data)
     if picture is None:
         return None
