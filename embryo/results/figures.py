@@ -6,8 +6,8 @@
 __all__ = ['DPI', 'LATEX_SIGNS', 'FIGURES', 'p2_order', 'save_numbers', 'write_below', 'fewer_colours', 'tight_box',
            'save_figure', 'markdown_text', 'latex_text', 'latex_line', 'latex_table', 'markdown_table', 'save_table',
            'drawn', 'Figure', 'figure', 'find_figure', 'figures_of', 'sentence', 'counted', 'said_absent', 'points',
-           'text_of', 'caption', 'draw_table', 'not_interactive', 'draw_picture', 'write_figure', 'draw',
-           'new_ones_closed', 'on_screen', 'check_own', 'draw_own']
+           'text_of', 'caption', 'draw_table', 'draw_picture', 'write_figure', 'draw', 'new_ones_closed', 'check_own',
+           'draw_own']
 
 # %% ../../nbs/5_results/01_figures.ipynb #c002
 import re
@@ -332,19 +332,6 @@ def draw_table(
         return None
     return save_table(data, view, fig.name, folder, caption(fig, data, about))
 
-# %% ../../nbs/5_results/01_figures.ipynb #c4233ed3
-@contextmanager
-def not_interactive():
-    "Within this block nothing is drawn before it is asked for."
-    import matplotlib
-
-    before = matplotlib.is_interactive()
-    matplotlib.interactive(False)
-    try:
-        yield
-    finally:
-        matplotlib.interactive(before)
-
 # %% ../../nbs/5_results/01_figures.ipynb #e041
 def draw_picture(
     fig: Figure,  # With `plot`
@@ -354,8 +341,7 @@ def draw_picture(
     last: str = "",  # Last sentence of the caption
 ):  # The PNG; None where there is nothing to draw
     "Write a picture."
-    with not_interactive():
-        picture = None if data.empty else fig.plot(data)
+    picture = None if data.empty else fig.plot(data)
     if picture is None:
         return None
     return save_figure(picture, data, fig.name, folder, f"{caption(fig, data, about)} {last}".strip())
@@ -396,29 +382,18 @@ def draw(
 # %% ../../nbs/5_results/01_figures.ipynb #5e4d354f
 @contextmanager
 def new_ones_closed():
-    "Figures that are opened within this block are closed at its end: a notebook does not draw them again."
+    "Within this block nothing is drawn before it is asked for; figures that it opens are closed at its end."
+    import matplotlib
     import matplotlib.pyplot as plt
 
-    before = set(plt.get_fignums())
+    interactive, before = matplotlib.is_interactive(), set(plt.get_fignums())
+    matplotlib.interactive(False)
     try:
         yield
     finally:
+        matplotlib.interactive(interactive)
         for number in set(plt.get_fignums()) - before:
             plt.close(number)
-
-# %% ../../nbs/5_results/01_figures.ipynb #fe7bd8e2
-def on_screen(
-    png,  # A picture of `save_figure`
-):  # IPython's Image, of half as many dots an inch
-    "A saved picture, as a page shows it."
-    from IPython.display import Image as Shown
-    from PIL import Image
-
-    with Image.open(png) as whole:
-        small = whole.convert("RGB").reduce(2).quantize(256)
-    out = BytesIO()
-    small.save(out, format="png")
-    return Shown(out.getvalue(), format="png")
 
 # %% ../../nbs/5_results/01_figures.ipynb #e047
 def check_own(

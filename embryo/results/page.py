@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['beware_of_help', 'beware_of_dates', 'CAUTIONS', 'VERDICT_TABLES', 'DATES', 'UNDATED', 'STEPS', 'LAYERS_OF', 'beware',
            'cautions', 'farthest', 'said_dates', 'said_steps', 'said_first_dates', 'said_first_layers',
-           'said_upper_layers', 'said_layers', 'Page', 'said_left', 'said_alone', 'open_page']
+           'said_upper_layers', 'said_layers', 'on_screen', 'Page', 'said_left', 'said_alone', 'open_page']
 
 # %% ../../nbs/5_results/15_page.ipynb #e5ce7bc2
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
@@ -24,7 +25,7 @@ from ..ground.rows import finish, read_rows
 from .claims.ledger import ledger_data, said_claims
 from .claims.p1_structure import near_output
 from .claims.text import told_at
-from .figures import draw_own, drawn, find_figure, new_ones_closed, on_screen, write_figure
+from .figures import draw_own, drawn, find_figure, new_ones_closed, write_figure
 from .p1.attention import paper_places
 from .p1.losses import FAMILY
 from .phases.said import settled
@@ -197,6 +198,20 @@ def said_layers(
     layers = rows.loc[(rows["evaluator"] == evaluator) & (rows["family"] == "albert"), "layer"].dropna()
     return said(int(layers.max())) if len(layers) else ""
 
+# %% ../../nbs/5_results/15_page.ipynb #fe7bd8e2
+def on_screen(
+    png,  # A picture of `save_figure`
+):  # IPython's Image, of half as many dots an inch
+    "A saved picture, as a page shows it."
+    from IPython.display import Image as Shown
+    from PIL import Image
+
+    with Image.open(png) as whole:
+        small = whole.convert("RGB").reduce(2).quantize(256)
+    out = BytesIO()
+    small.save(out, format="png")
+    return Shown(out.getvalue(), format="png")
+
 # %% ../../nbs/5_results/15_page.ipynb #975e8927
 @dataclass
 class Page:
@@ -247,17 +262,6 @@ class Page:
 
             display(on_screen(png) if png else view)
 
-    def show_ledger(
-        self,
-        name: str,  # Of the files: p1_claims. The cell says it, for the book to find the caption by it
-    ):
-        "Lay out the ledger of the paper's claims, count the verdicts, and keep it for `tell`."
-        self.held = ledger_data(self.rows, self.prefix)
-        table = replace(find_figure(f"claims_{self.prefix}"), data=lambda rows, **options: self.held)
-        self.show(table, save_as=name)
-        print(said_claims(self.held))
-        print(CAUTIONS.get(name, lambda settings: "")(self.settings).replace("*", ""))
-
     def tell(
         self,
         name: str,  # Of a figure or table
@@ -278,6 +282,19 @@ class Page:
         steps = STEPS.get(name, lambda rows: "")(self.rows)
         said = [told_at(self.held, name), said_layers(self.rows, name), steps, beware]
         return Markdown("\n\n".join(filter(None, said)))
+
+# %% ../../nbs/5_results/15_page.ipynb #b9f1e3d9
+@patch
+def show_ledger(
+    self: Page,
+    name: str,  # Of the files: p1_claims. The cell says it, for the book to find the caption by it
+):
+    "Lay out the ledger of the paper's claims, count the verdicts, and keep it for `tell`."
+    self.held = ledger_data(self.rows, self.prefix)
+    table = replace(find_figure(f"claims_{self.prefix}"), data=lambda rows, **options: self.held)
+    self.show(table, save_as=name)
+    print(said_claims(self.held))
+    print(CAUTIONS.get(name, lambda settings: "")(self.settings).replace("*", ""))
 
 # %% ../../nbs/5_results/15_page.ipynb #e61ee0e8
 @patch
