@@ -871,11 +871,11 @@ def test_the_page_of_the_fourth_albert_is_that_of_the_rows():
     assert f"before the first update ({scores['SST-2', 0]:.2f}, {end['SST-2']:.2f})" in text
 
 
-def below_frequencies(rows, family):
-    "When each training's held-out loss is first below the plateau."
+def below_frequencies(rows, family, errors=0):
+    "When each training's held-out loss is first below the plateau, by more than so many errors of the sample."
     asked = rows.query("evaluator == 'pretrain' and group == 'mlm' and metric == 'loss' and split == 'heldout'")
     plateau = rows.query("evaluator == 'pretrain' and metric == 'plateau'")["value"].iloc[0]
-    below = asked[(asked["family"] == family) & (asked["value"] < plateau)]
+    below = asked[(asked["family"] == family) & (asked["value"] + errors * asked["stderr"] < plateau)]
     return below.groupby("seed")["step"].min()
 
 
@@ -891,6 +891,11 @@ def test_when_models_leave_the_plateau_without_help_is_that_of_the_rows():
     said = "after {:,.0f} and {:,.0f} updates (helped ones after {:,.0f}) and after {:,.0f} and {:,.0f}"
     said += " ({:,.0f} to {:,.0f})"
     assert said.format(*alberts, *helped[0], *berts, *helped[1]) in front
+    surely = [sorted(below_frequencies(recipes["grown-plain"], f, errors=2)) for f in ("albert", "bert")]
+    said = "below it after {:,.0f} and {:,.0f} updates, BERTs after {:,.0f} and {:,.0f}"
+    assert said.format(*surely[0], *surely[1]) in text
+    assert all(late > first for first, late in zip([*alberts, *berts], [*surely[0], *surely[1]], strict=True))
+    assert "at first by no more than twice the error of the sample" in front
     last = {}
     for p, rows in recipes.items():
         asked = rows.query("evaluator == 'pretrain' and group == 'mlm' and metric == 'loss' and split == 'heldout'")
