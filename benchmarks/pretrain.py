@@ -6,6 +6,7 @@ tokens/s and the ratio pair by pair. The share is that of the roofline: the seco
 our updates take alone (each shape timed apart, in its precision, forward and both products of the backward pass; the
 last layer and the head at selected positions only, as we compute them) over the seconds of the update. What is left is
 everything else: softmax, GELU, LayerNorm, the loss, the optimizer, casts, and starting some thousand small operations.
+Muon has products of its own, which no other optimizer needs; a second share counts them too.
 
     python benchmarks/pretrain.py [--rounds 3] [--steps 8] [--layers 4] [--hidden 128] [--vocab 8000] [--batch 32]
             [--length 128] [--threads 1] [--optimizer adamw] [--dropout 0.1] [--only bf16]
@@ -192,6 +193,19 @@ def roofline(bf16):
     return seconds + a.layers * median_seconds(attention(kind))
 
 
+def iteration(rows, columns, kind):
+    "The three products of an iteration of Muon for one matrix."
+    x, gram = (torch.randn(rows, n, device=dev).to(kind) for n in (columns, rows))
+    return lambda: (x @ x.mT, torch.addmm(gram, gram, gram), torch.addmm(x, gram, x))
+
+
+def muon_seconds():
+    "Seconds that the products of Muon take alone in an update, in the precision in which they are made here."
+    kind = torch.bfloat16 if has_bf16(dev) else torch.float32
+    square, wide = (median_seconds(iteration(a.hidden, columns, kind)) for columns in (a.hidden, 4 * a.hidden))
+    return PretrainConfig().muon_steps * a.layers * (4 * square + 2 * wide)
+
+
 def tokenizer():
     from tokenizers import Tokenizer, models
 
@@ -219,6 +233,7 @@ for bf16 in [False] + [True] * has_bf16():
         continue
     ratios = []
     shares = []
+    with_muon = []
     rates = []
     with tempfile.TemporaryDirectory() as where:
         # the difference of a long and a short run: set-up, first-step and final-save costs cancel
@@ -229,7 +244,10 @@ for bf16 in [False] + [True] * has_bf16():
             if r == 0:
                 continue  # warm-up
             ratios.append(th / us)
-            shares.append(roofline(bf16) * a.steps / us)
+            alone = roofline(bf16)
+            shares.append(alone * a.steps / us)
+            if a.optimizer == "muon":
+                with_muon.append((alone + muon_seconds()) * a.steps / us)
             rates.append(operations() * a.steps / us / 1e12)
             told = f"{n / th:14,.0f} {n / us:12,.0f} {th / us:6.2f} {shares[-1]:6.2f}"
             print(f"{'bf16' if bf16 else 'fp32':10s} {r:5d} {told}", flush=True)
@@ -237,4 +255,6 @@ for bf16 in [False] + [True] * has_bf16():
         f"ratio {statistics.median(ratios):.2f}, share of the roofline {statistics.median(shares):.2f}, ours"
         f" {statistics.median(rates):.3g} TFLOP/s"
     )
+    if with_muon:
+        middle += f", share with the products of Muon {statistics.median(with_muon):.2f}"
     print(f"{'bf16' if bf16 else 'fp32':10s} median {middle}")

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MASKINGS', 'OPTIMIZERS', 'check_length', 'check_shares', 'check_numbers', 'check_sizes', 'PretrainConfig', 'phases',
            'length_at', 'longest', 'heldout_length', 'tokens_at', 'mask_rate_at', 'help_left', 'attention_at', 'lr_at',
-           'Lamb', 'MuonAndAdamW', 'parameters_by_kind', 'make_optimizer']
+           'Lamb', 'orthogonal', 'MuonInFp32', 'MuonAndAdamW', 'parameters_by_kind', 'make_optimizer']
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c002
 import math
@@ -16,6 +16,7 @@ import torch
 
 from ..corpora.floors import SELECT
 from ..ground.errors import EmbryoError, choose
+from ..ground.machine import has_bf16
 from ..models.models import BIASES, helped_attention
 from .objectives import find_objective
 
@@ -303,9 +304,48 @@ class Lamb(torch.optim.Optimizer):
             move *= torch.where((own > 0) & (ours > 0), own / ours, torch.ones_like(own))
         p.sub_(group["lr"] * move)
 
+# %% ../../nbs/3_pretraining/01_settings.ipynb #02ce7158
+def orthogonal(
+    matrix: torch.Tensor,  # (rows, columns)
+    steps: int,  # Newton-Schulz iterations
+    coefficients: tuple,  # a, b, c of an iteration: a X + b G X + c G G X, where G is X times its transpose
+    eps: float = 1e-7,  # The least norm to divide by
+) -> torch.Tensor:  # (rows, columns), in the precision of `matrix`
+    "About the orthogonal matrix that is nearest (Jordan et al. 2024)."
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.mT if tall else matrix
+    x = x / x.norm().clamp(min=eps)
+    a, b, c = coefficients
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
+
+# %% ../../nbs/3_pretraining/01_settings.ipynb #9a824257
+class MuonInFp32(torch.optim.Muon):
+    "`torch.optim.Muon` with `match_rms_adamw`, its iterations in fp32 instead of bf16."
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        "One update."
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._update(p, group)
+
+    def _update(self, p, group):
+        "Move one matrix: the gradient, averaged and looked ahead (Nesterov), made orthogonal."
+        if not self.state[p]:
+            self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+        average = self.state[p]["momentum_buffer"].lerp_(p.grad, 1 - group["momentum"])
+        ahead = p.grad.lerp(average, group["momentum"])
+        move = orthogonal(ahead, group["ns_steps"], group["ns_coefficients"], group["eps"])
+        p.mul_(1 - group["lr"] * group["weight_decay"])
+        p.add_(move, alpha=-group["lr"] * 0.2 * max(p.shape) ** 0.5)
+
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c025
 class MuonAndAdamW:
-    "`torch.optim.Muon` for some parameters and AdamW for the others, saved and loaded as one optimizer."
+    "Muon for some parameters and AdamW for the others, saved and loaded as one optimizer."
 
     def __init__(
         self,
@@ -315,7 +355,8 @@ class MuonAndAdamW:
     ):
         # the loop sets the rate of every group to the schedule's, times `rate`
         mine = dict(params=layers, rate=cfg.muon_lr / cfg.lr)
-        self.muon = torch.optim.Muon(
+        kind = torch.optim.Muon if has_bf16(layers[0].device) else MuonInFp32
+        self.muon = kind(
             [mine],
             lr=cfg.muon_lr,
             weight_decay=cfg.weight_decay,
