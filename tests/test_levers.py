@@ -16,7 +16,7 @@ from embryo.models.models import build
 from embryo.pretraining import objectives
 from embryo.pretraining.batches import training_batch
 from embryo.pretraining.runs import MOVED, advice
-from embryo.pretraining.settings import PretrainConfig, longest, make_optimizer
+from embryo.pretraining.settings import MuonInFp32, PretrainConfig, longest, make_optimizer
 from embryo.pretraining.training.heldout import heldout_loss
 from embryo.pretraining.training.loop import pretrain
 
@@ -278,6 +278,31 @@ def test_muon_takes_the_matrices_of_the_layers(family):
     assert len(mine) == parts * layers * 6 + maps_in
     assert not any(V in p.shape or p.ndim != 2 for p in mine)
     assert sum(len(g["params"]) for g in opt.param_groups) == len({id(p) for p in model.parameters()})
+
+
+@pytest.mark.parametrize("bf16", [(True, False), (False, True), (False, False)])
+def test_muon_goes_on_where_nothing_multiplies_in_bf16(bf16, monkeypatch):
+    "A state of a machine of either kind continues on the other, nearly the same way as where both have bf16."
+
+    def trained(kinds):
+        torch.manual_seed(0)
+        model = build("roberta", V, 32, **NET)
+        start = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+        state = None
+        for fast in kinds:
+            monkeypatch.setattr("embryo.pretraining.settings.has_bf16", lambda dev: fast)
+            opt = make_optimizer(model, replace(CFG, optimizer="muon"))
+            assert isinstance(opt.muon, MuonInFp32) != fast
+            if state:
+                opt.load_state_dict(state)
+            for i, p in enumerate(model.parameters()):
+                p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(i))
+            opt.step()
+            state = opt.state_dict()
+        return torch.nn.utils.parameters_to_vector(model.parameters()).detach() - start
+
+    here, there = trained(bf16), trained((True, True))
+    assert 0 < (here - there).norm() < 0.02 * there.norm()
 
 
 def test_untied_embeddings_are_two(tmp_path):
