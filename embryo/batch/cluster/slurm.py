@@ -183,10 +183,11 @@ def why_ended(
 ) -> str:
     "What a log says in one sentence."
     why = [line for line in text.splitlines() if line.startswith(tuple(f"{k}: " for k in nodes))]
-    if re.search(r"oom.kill event", text):
+    greedy = re.search(r"oom.kill event|exceeded (?:job |step )?memory limit", text, re.IGNORECASE)
+    if greedy:
         why.append("used more memory than it had asked for")
     killed = re.search(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+(?: DUE TO ([A-Z ]+?))? \*\*\*", text)
-    if killed:
+    if killed and not greedy:
         why.append(f"ended by SLURM, {killed[1].lower()}" if killed[1] else "cancelled")
     return "; ".join(dict.fromkeys(why)) or "ended with an error"
 

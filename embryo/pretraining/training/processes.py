@@ -276,11 +276,15 @@ LAST_WORDS = 60  # seconds from the request to stop to the kill (ours: what a st
 def wait_for_all(
     children: list,  # `subprocess.Popen`
     stop: list,  # From `stop_requests`
-) -> list:  # Exit codes
+) -> dict:  # {number of a process: exit code}, in the order in which they ended; -9: killed by signal 9
     "Wait until all have ended; when one fails or somebody asks, ask all to stop."
+    ended = {}
     asked = None
-    while any(p.poll() is None for p in children):
-        if asked is None and (stop or any(p.returncode for p in children)):
+    while len(ended) < len(children):
+        now = [(i, p.returncode) for i, p in enumerate(children) if i not in ended and p.poll() is not None]
+        # of those that ended at once the one that was killed is the cause
+        ended |= dict(sorted(now, key=lambda found: found[1]))
+        if asked is None and (stop or any(ended.values())):
             asked = time.monotonic()
             for p in children:
                 p.send_signal(stop[0] if stop else signal.SIGTERM)
@@ -288,20 +292,20 @@ def wait_for_all(
             for p in children:
                 p.kill()
         time.sleep(0.05)
-    return [p.returncode for p in children]
+    return ended
 
 # %% ../../../nbs/3_pretraining/04_training/02_processes.ipynb #c3b6ccdd
 def how_it_ended(
-    codes: list,  # Exit codes, of process 0, 1 ...; -9: killed by signal 9
+    ended: dict,  # From `wait_for_all`
 ) -> str:
     "A sentence about processes that ended without one."
     again = "start the same command again to go on from the last saved state"
     asked = (0, signal.SIGTERM, signal.SIGINT)
-    killed = [i for i, code in enumerate(codes) if -min(code, 0) not in asked]
+    killed = [i for i, code in ended.items() if -min(code, 0) not in asked]
     if not killed:
         return f"stopped; {again}"
-    how = signal.Signals(-codes[killed[0]]).name
-    return f"process {killed[0]} of {len(codes)} was ended by {how}, and the others with it; {again}"
+    how = signal.Signals(-ended[killed[0]]).name
+    return f"process {killed[0]} of {len(ended)} was ended by {how}, and the others with it; {again}"
 
 # %% ../../../nbs/3_pretraining/04_training/02_processes.ipynb #e905cf66
 def start_processes(
@@ -323,10 +327,10 @@ def start_processes(
         children = [
             subprocess.Popen(command, env=dict(env, RANK=str(i), LOCAL_RANK=str(i)), process_group=0) for i in range(n)
         ]
-        codes = wait_for_all(children, stop)
-    code = next((code for code in codes if code), 0)
-    if min(codes) < 0 and not store.add("spoken", 0):
-        print(f"{Path(sys.argv[0]).name}: {how_it_ended(codes)}", file=sys.stderr)
+        ended = wait_for_all(children, stop)
+    code = next((code for code in ended.values() if code), 0)
+    if min(ended.values()) < 0 and not store.add("spoken", 0):
+        print(f"{Path(sys.argv[0]).name}: {how_it_ended(ended)}", file=sys.stderr)
     if stop and code:
         return 128 + stop[0]
     return 128 - code if code < 0 else code
