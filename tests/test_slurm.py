@@ -276,7 +276,7 @@ def test_a_cancelled_job_is_taken_up_again(batch):
     (batch.out / "broken").touch()
     code, out, err = batch.wait(batch.on_cluster())
     assert code == 2 and "failed: examine/roberta-zipf-s0-step" in err, err
-    assert re.search(r"ValueError: in a bad mood \(cell \d+ of ", err), err
+    assert re.search(r"ValueError: in a bad mood \(code cell \d+ of ", err), err
     log = Path(re.search(r"; log: (\S+)", err)[1])
     assert "in a bad mood" in log.read_text()
     broken = batch.done()

@@ -49,7 +49,7 @@ def test_a_failure_names_its_cell_and_what_waits_for_it(run, profile, tmp_path):
     failed = [f"examine/roberta-zipf-s0-step{k}" for k in (0, 6)]
     for name in failed:
         kept = tmp_path / "papermill_runs/moody/runs" / name / FAILED
-        told = re.search(rf"{name}: .*ValueError: in a bad mood \(cell (\d+) of (\S+)\)", err)
+        told = re.search(rf"{name}: .*ValueError: in a bad mood \(code cell (\d+) of (\S+)\)", err)
         assert told and told[2] == str(kept), err
         # the number that the failed notebook shows at its cell
         assert f'"execution_count": {told[1]},' in kept.read_text()

@@ -93,7 +93,7 @@ def failed(
         sys.exit(130 if e.ename == "KeyboardInterrupt" else int(e.evalue))
     kept = node.folder / FAILED
     os.replace(node.folder / PART, kept)
-    return EmbryoError(f"{node.name}: {reason(e)} (cell {e.exec_count} of {kept})")
+    return EmbryoError(f"{node.name}: {reason(e)} (code cell {e.exec_count} of {kept})")
 
 # %% ../../nbs/6_batch/09_run.ipynb #c012
 def execute(
