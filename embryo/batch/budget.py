@@ -70,6 +70,8 @@ class Budget:
     seconds: float  # That there are
     cores: int  # Jobs at a time
     taken: set = field(default_factory=set)  # Names of the nodes of the results that fit
+    made: list = field(default_factory=list)  # Results that fit
+    left: dict = field(default_factory=dict)  # Results that do not: what each would have added, in words
 
     @functools.cached_property
     def todo(self) -> set:
@@ -91,12 +93,30 @@ class Budget:
         wanted = {*self.taken, *more}
         return wall_seconds([n for n in self.plan.nodes.values() if n.name in wanted], self.cores)
 
+    def kept_for(
+        self,
+        result: str,  # To be taken, too
+    ) -> list:  # Names of nodes
+        "Appendices that draw what was taken, and nothing that was left out."
+        study, chosen = self.plan.study, {*self.made, result}
+        draws = {r: {*drawn_from(study, r)} for r in study.profile["results"]}
+        return [k for r, of in draws.items() if of & chosen and not of & {*self.left} for k in section_names(study, r)]
+
     def fits(
         self,
         more: list,  # Names of nodes
+        result: str,  # What they are for
     ) -> bool:
-        "Whether there is time for some more nodes."
-        return self.end(more) <= self.seconds
+        "Whether there is time for some more nodes, and to draw them."
+        return self.end([*more, *self.kept_for(result)]) <= self.seconds
+
+    def take(
+        self,
+        result: str,
+    ):
+        "Spend the time that a result needs."
+        self.taken.update(self.new(section_names(self.plan.study, result)))
+        self.made.append(result)
 
 # %% ../../nbs/6_batch/05_budget.ipynb #53186c4f
 CUTS = dict(seed=("seed", "seeds"), l1=("L1", "L1s"), family=("family", "families"))
@@ -144,18 +164,21 @@ def how_to_fit(
     def adds(keep):
         return budget.new(cut_section(study, result, keep))
 
+    def fits(keep):
+        return budget.fits(adds(keep), result)
+
     ways = []
     for key, there in values.items():
-        most = next((n for n in range(len(there) - 1, 0, -1) if budget.fits(adds({key: n}))), 0)
+        most = next((n for n in range(len(there) - 1, 0, -1) if fits({key: n})), 0)
         if most:
             ways.append(f"{most} {CUTS[key][most > 1]} instead of {len(there)}")
     if ways:
         return "fits with " + ", or with ".join(ways)
-    least = adds(dict.fromkeys(values, 1))
+    least = dict.fromkeys(values, 1)
     form = " and ".join(f"1 {CUTS[k][0]} instead of {len(v)}" for k, v in values.items())
-    if budget.fits(least):
+    if fits(least):
         return f"fits with {form}"
-    seconds = sum(budget.plan.nodes[k].cost["seconds"] for k in least)
+    seconds = sum(budget.plan.nodes[k].cost["seconds"] for k in adds(least))
     return f"not even with {form}, which adds {how_long(seconds)}"
 
 # %% ../../nbs/6_batch/05_budget.ipynb #c005
@@ -183,24 +206,27 @@ def budget_lines(
     budget = Budget(plan, 3600 * hours, cores)
     one = "GPU" if plan.on == "cuda" else "core"
     lines = [f"{'adds':>9s} {'done after':>11s}  result (time that it adds on one {one}; when all so far is done)"]
-    out = []
     results = plan.study.profile.get("results", {})
     for result in results:
-        if waits := [r for r in drawn_from(plan.study, result) if r in dict(out)]:
-            out.append((result, ""))
+        if waits := [r for r in drawn_from(plan.study, result) if r in budget.left]:
+            budget.left[result] = ""
             lines.append(f"{'':9s} {'':11s}  {result}: waits for {', '.join(waits)}")
             continue
         new = budget.new(section_names(plan.study, result))
         adds = how_long(sum(plan.nodes[k].cost["seconds"] for k in new))
         end = how_long(budget.end(new))
-        if budget.fits(new):
-            budget.taken.update(new)
+        if budget.fits(new, result):
+            budget.take(result)
             lines.append(f"{adds:>9s} {end:>11s}  {result}")
         else:
-            out.append((result, adds))
             lines.append(f"{adds:>9s} {end:>11s}  {result}: does not fit; {how_to_fit(budget, result)}")
+            budget.left[result] = adds
     jobs = f"{cores} {one}{'s' * (cores > 1)}"
-    fit = f"{len(results) - len(out)} of {len(results)} results fit into {hours:g} h on {jobs}, done after"
-    first = f"; the first that does not is {out[0][0]}, which adds {out[0][1]} of one {one}" if out else ""
-    played = f"estimate: a node begins as soon as what it needs is done and one of {jobs} is free"
-    return [*lines, played, f"{fit} {how_long(budget.end([]))}{first}"]
+    fit = f"{len(budget.made)} of {len(results)} results fit into {hours:g} h on {jobs}, done after"
+    first = "".join(
+        f"; the first that does not is {r}, which adds {x} of one {one}" for r, x in [*budget.left.items()][:1]
+    )
+    played = [f"estimate: a node begins as soon as what it needs is done and one of {jobs} is free"]
+    if budget.left:
+        played.append("time is kept to draw what fits; seeds are cut with --seeds, the rest in a copy of the profile")
+    return [*lines, *played, f"{fit} {how_long(budget.end([]))}{first}"]
