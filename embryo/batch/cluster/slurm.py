@@ -34,7 +34,9 @@ def ask_slurm(
         raise EmbryoError(f"{' '.join(command)}: no answer within 60 seconds") from None
     except subprocess.CalledProcessError as e:
         said = (e.stderr or e.stdout).strip().splitlines()
-        raise EmbryoError(f"{' '.join(command)}: {said[-1] if said else f'ended with {e.returncode}'}") from None
+        why = said[-1] if said else f"ended with {e.returncode}"
+        where = "--cluster slurm is for a login node, where this command answers"
+        raise EmbryoError(f"{' '.join(command)}: {why}; {where}") from None
 
 # %% ../../../nbs/6_batch/07_cluster/01_slurm.ipynb #e0fa8787
 BETWEEN_S = 180  # longest time between two questions of Snakemake's executor (max_sleep_time of its version 2.8)
