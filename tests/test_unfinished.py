@@ -8,6 +8,7 @@ import pytest
 from embryo.batch.nodes import Node
 from embryo.batch.plan import Plan
 from embryo.batch.progress import FAILED, LOCK, listed, time_left, under_way, unmade
+from embryo.ground.rows import read_rows
 
 PROFILE = (
     'profile = "moody"'
@@ -26,7 +27,7 @@ evaluators = ["moody"]
 [results.chains]
 template = "chain"
 family = ["roberta"]
-l1 = ["zipf:1k"]
+l1 = ["english:1k", "zipf:1k,english:1k"]
 [results.x_nursery]
 template = "appendix"
 needs = ["chains"]
@@ -59,11 +60,35 @@ def test_a_failure_names_its_cell_and_what_waits_for_it(run, profile, tmp_path):
         f"result x_nursery is not whole: rows/all, x_nursery/appendix not made, waiting for {', '.join(failed)}",
         f"4 nodes are not done; failed: {', '.join(failed)}; mend the cause and run the same command again",
     ], err
+    # what waits for nothing but the table of rows can be drawn meanwhile
+    [there] = re.findall(
+        r"^rows of the (\d+) nodes that are done: (\S+); to draw them: embryo_figures (.*)$", out, re.M
+    )
+    table = tmp_path / "papermill_runs/moody/rows-so-far.csv"
+    assert there[1] == str(table) and set(read_rows(table)["evaluator"]) >= {"corpus", "pretrain"}
+    assert not table.with_name("rows.csv").exists() and len(set(read_rows(table)["run"])) == int(there[0])
+    code, out, err = run("embryo_figures", *there[2].split(), timeout=300)
+    assert code == 0 and (tmp_path / "papermill_runs/moody/appendix/x_nursery.ipynb").is_file(), (out, err)
+
+
+def test_a_node_that_is_killed_is_named(run, profile, tmp_path):
+    "As the system does where memory is short: the node leaves no word."
+    profile.write_text(PROFILE[: PROFILE.index("[results.chains]")].replace("step = [0, 6]", "step = [6]"))
+    (tmp_path / "moody.py").write_text(
+        MOODY.replace("raise ValueError('in a bad mood')", "import os; os.kill(os.getpid(), 9)")
+    )
+    code, out, err = run("embryo_run", "--profile", profile, "--cores", "1", timeout=900)
+    killed = "examine/roberta-zipf-s0-step6"
+    assert code == 1 and f"result words is not whole: {killed} failed" in err, (out, err)
+    why = f"killed while running, as the system does where memory is short: {killed};"
+    assert f"2 nodes are not done; {why}" in err, err
 
 
 def test_many_are_cut_short(profile, tmp_path):
     "The first five are named, of what is missing and of what it waits for."
-    text = PROFILE.replace('l1 = ["zipf:1k"]', 'l1 = ["zipf:1k"]\nseed = [0, 1, 2, 3, 4, 5, 6, 7]')
+    text = PROFILE.replace(
+        'l1 = ["english:1k", "zipf:1k,english:1k"]', 'l1 = ["zipf:1k"]\nseed = [0, 1, 2, 3, 4, 5, 6, 7]'
+    )
     profile.write_text(text)
     plan = Plan(profile, root=tmp_path)
     chains = [name for name in plan.nodes if name.startswith("chain/")]

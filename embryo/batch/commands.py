@@ -24,7 +24,7 @@ from .graph.series import corpus_nodes, series_nodes
 from .nodes import Node
 from .plan import Plan, comparison, measured
 from .progress import FAILED, LOCK, listed, standing, unmade
-from .run import read_options, run_node, run_plan, write_batch, write_record
+from .run import read_options, run_node, run_plan, said_so_far, write_batch, write_record
 from ..ground.errors import EmbryoError, check_least, choose
 from ..ground.files import command
 from ..ground.machine import device
@@ -157,6 +157,8 @@ def embryo_run(
             print(line, flush=True)
         if code:
             write_record(plan)
+            for line in said_so_far(plan, profile):
+                print(line, flush=True)
             leave_unfinished(plan, code, began, unfinished_jobs(plan, began) if asked else [])
     write_batch(plan)
     study = plan.study
