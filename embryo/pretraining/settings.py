@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MASKINGS', 'OPTIMIZERS', 'check_length', 'check_shares', 'check_numbers', 'check_sizes', 'PretrainConfig', 'phases',
            'length_at', 'longest', 'heldout_length', 'tokens_at', 'mask_rate_at', 'help_left', 'attention_at', 'lr_at',
-           'Lamb', 'orthogonal', 'MuonInFp32', 'MuonAndAdamW', 'parameters_by_kind', 'make_optimizer']
+           'OneByOne', 'Lamb', 'orthogonal', 'MuonInFp32', 'MuonAndAdamW', 'parameters_by_kind', 'make_optimizer']
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c002
 import math
@@ -265,8 +265,20 @@ def lr_at(
     begin = cfg.warmup if cfg.decay_from == "warmup" else 0
     return cfg.lr * max(0.0, (cfg.steps - step) / max(1, cfg.steps - begin))
 
+# %% ../../nbs/3_pretraining/01_settings.ipynb #16f5159a
+class OneByOne:
+    "An update of an optimizer that moves each parameter by itself."
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        "One update."
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._update(p, group)
+
 # %% ../../nbs/3_pretraining/01_settings.ipynb #c022
-class Lamb(torch.optim.Optimizer):
+class Lamb(OneByOne, torch.optim.Optimizer):
     "LAMB as in ALBERT's official code (`lamb_optimizer.py`); a group with `adapt=False` is not scaled to its norm."
 
     def __init__(
@@ -279,14 +291,6 @@ class Lamb(torch.optim.Optimizer):
         adapt: bool = True,  # Scale a step to the norm of what it moves
     ):
         super().__init__(groups, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, adapt=adapt))
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        "One update."
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._update(p, group)
 
     def _update(self, p, group):
         "Move one parameter."
@@ -322,16 +326,8 @@ def orthogonal(
     return x.mT if tall else x
 
 # %% ../../nbs/3_pretraining/01_settings.ipynb #9a824257
-class MuonInFp32(torch.optim.Muon):
+class MuonInFp32(OneByOne, torch.optim.Muon):
     "`torch.optim.Muon` with `match_rms_adamw`, its iterations in fp32 instead of bf16."
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        "One update."
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._update(p, group)
 
     def _update(self, p, group):
         "Move one matrix: the gradient, averaged and looked ahead (Nesterov), made orthogonal."
