@@ -223,10 +223,10 @@ def budget_lines(
             budget.left[result] = adds
     jobs = f"{cores} {one}{'s' * (cores > 1)}"
     fit = f"{len(budget.made)} of {len(results)} results fit into {hours:g} h on {jobs}, done after"
-    first = "".join(
-        f"; the first that does not is {r}, which adds {x} of one {one}" for r, x in [*budget.left.items()][:1]
-    )
+    first = ""
     played = [f"estimate: a node begins as soon as what it needs is done and one of {jobs} is free"]
     if budget.left:
+        result = next(iter(budget.left))
+        first = f"; the first that does not is {result}, which adds {budget.left[result]} of one {one}"
         played.append("time is kept to draw what fits; seeds are cut with --seeds, the rest in a copy of the profile")
     return [*lines, *played, f"{fit} {how_long(budget.end([]))}{first}"]
