@@ -12,7 +12,8 @@ import crash
 import pytest
 from conftest import BIN
 
-from embryo.batch.costs.cost import STARTUP_S, cost
+from embryo.batch.costs.cost import cost
+from embryo.batch.costs.seconds import STARTUP_S
 from embryo.batch.graph.results import checkpoint_nodes, collect, pick_steps
 from embryo.batch.graph.series import corpus_nodes, saved_steps, series_nodes
 from embryo.batch.graph.study import read_study

@@ -14,8 +14,9 @@ from conftest import ROOT
 
 from embryo.batch.budget import Budget, budget_lines, choices, cut_section, section_names, wall_seconds
 from embryo.batch.cluster.jobs import Cluster, resources
-from embryo.batch.costs.cost import STARTUP_S, cost, looking_seconds, model_of, training_seconds
-from embryo.batch.costs.past import arithmetic, factor, read_past, taken
+from embryo.batch.costs.cost import cost
+from embryo.batch.costs.past import arithmetic, factor, processor, read_past, taken
+from embryo.batch.costs.seconds import STARTUP_S, looking_seconds, model_of, training_seconds
 from embryo.batch.graph.results import checkpoint_nodes
 from embryo.batch.graph.series import corpus_nodes, series_nodes
 from embryo.batch.graph.study import read_study
@@ -60,7 +61,8 @@ REAL = ("grown", "grown-long", "grown-pairs", "grown-plain", "open", "transfer")
 @pytest.mark.parametrize("name", REAL)
 def test_jobs_ask_for_the_memory_that_nodes_took(name, monkeypatch, tmp_path):
     "Today's plan for a processor with bf16, on which the committed batches ran: enough for each node, seldom too much."
-    monkeypatch.setattr("embryo.batch.costs.cost.precision", lambda on: "bf16")
+    for room in ("cost", "seconds"):
+        monkeypatch.setattr(f"embryo.batch.costs.{room}.precision", lambda on: "bf16")
     plan = Plan(name, root=tmp_path, dry=True, on="cpu")
     nodes = (
         pd.read_csv(ROOT / f"papermill_runs/{name}/nodes.csv").dropna(subset=["taken_mb"]).set_index("node")["taken_mb"]
@@ -287,6 +289,16 @@ def test_another_machine_and_another_arithmetic_are_no_past(tmp_path):
     assert factor("chain", {}) == 1 and factor("chain", {"examine": [3.0]}) == 1
 
 
+def test_two_processors_of_one_name_are_two(tmp_path, monkeypatch):
+    "A rented machine may be called AMD EPYC with AVX-512 and without it."
+    for capability in ("AVX2", "AVX512"):
+        monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda c=capability: c)
+        name = processor.__wrapped__("cpu")
+        assert name.endswith(f", {capability}") and read_past(tmp_path / "papermill_runs", name) == {}
+        note(tmp_path, "chain/a", 2, processor=name)
+        assert read_past(tmp_path / "papermill_runs", name) == {"chain": [2]}
+
+
 @pytest.mark.parametrize("raw,took", [(0.1, 9.0), (4.9, 9.0), (9.0, 4.9), (0.1, 0.3)])
 def test_a_toy_is_no_past(tmp_path, raw, took):
     "Planned or done in less than five seconds: such a ratio is that of start-ups."
@@ -344,7 +356,7 @@ def test_a_batch_beside_does_not_disturb(tmp_path):
 def test_an_estimate_follows_what_is_done(micro, monkeypatch):
     "What the old one left out: Muon, the masking rate, two models of ELECTRA, held-out losses, the second fine-tuning."
     m = model_of(micro.nodes["pretrain/roberta-english-s0"], micro.study)
-    monkeypatch.setattr("embryo.batch.costs.cost.rate", lambda on, kind: 1e11)  # whatever else this machine does
+    monkeypatch.setattr("embryo.batch.costs.seconds.rate", lambda on, kind: 1e11)  # whatever else this machine does
 
     def training(**changed):
         return training_seconds(replace(m, training=replace(m.training, **changed)), "cpu")

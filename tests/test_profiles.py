@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from embryo.batch.costs import cost
-from embryo.batch.costs.cost import STARTUP_S, weights
+from embryo.batch.costs.seconds import STARTUP_S, TOKEN_S, UPDATE_S, weights
 from embryo.batch.plan import Plan
 from embryo.evaluation.tasks.settings import FinetuneConfig
 from embryo.ground.errors import EmbryoError
@@ -234,7 +233,7 @@ def test_cost_follows_the_settings(plan, tmp_path):
 def test_a_day_is_enough(plan, monkeypatch, tmp_path):
     "Where two processes at a time share the device: products cannot be shared, and one alone waits for its launches."
     p = plan("day")
-    for waits in (cost.UPDATE_S, cost.TOKEN_S):
+    for waits in (UPDATE_S, TOKEN_S):
         monkeypatch.setitem(waits, "cuda", 0.0)
     products = seconds(Plan("day", root=tmp_path, dry=True, on="cuda"))
     hours = max(products, seconds(p) / 2) / 3600

@@ -12,9 +12,10 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from .costs.cost import DEVICES, GPU, RECORDED_S, UPDATE_S, cost, precision, rate
+from .costs.cost import cost
 from .costs.past import factor, processor, read_past, read_planned, taken
 from .costs.record import NEAR, circumstances, is_near
+from .costs.seconds import DEVICES, GPU, RECORDED_S, UPDATE_S, precision, rate
 from .graph.parts import part_of
 from .graph.results import all_nodes, collect
 from .graph.study import Study, read_study

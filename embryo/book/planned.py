@@ -167,9 +167,9 @@ def save_planned(
 # %% ../../nbs/7_book/07_planned.ipynb #cfd4598a
 PLANNED = "# Planned against taken"
 ABOUT = """Before a batch runs, `embryo_plan` says how long each node will take. When it ends, it leaves what was
-planned and what it took, node by node, in [a record](nbs/6_batch/03_costs/03_record.ipynb). A plan of a node was true
+planned and what it took, node by node, in [a record](nbs/6_batch/03_costs/04_record.ipynb). A plan of a node was true
 when it was right to a factor of {near}; nine of ten are the goal. Seconds are those of the process, on a GPU those of
-the clock; [What did it cost?](nbs/6_batch/03_costs/02_past.ipynb) says how the past of a machine corrects its plans."""
+the clock; [What did it cost?](nbs/6_batch/03_costs/03_past.ipynb) says how the past of a machine corrects its plans."""
 BEFORE = """Below, "by arithmetic alone" are the batches of [planned.csv](benchmarks/planned.csv), which ran before
 there were records and before the past corrected plans. Three of plateau's chains, which seem three to four times as
 fast as planned, had been stopped and went on; that table does not tell them apart."""
