@@ -82,6 +82,9 @@ def test_a_node_that_is_killed_is_named(run, profile, tmp_path):
     assert code == 1 and f"result words is not whole: {killed} failed" in err, (out, err)
     why = f"killed while running, as the system does where memory is short: {killed};"
     assert f"2 nodes are not done; {why}" in err, err
+    # it is told when it happens, too, and counted
+    assert f"{killed}: killed while running, as the system does where memory is short" in err.splitlines(), err
+    assert re.search(rf"^\[\d of \d\] {killed}; 0 running, 1 failed", out, re.M), out
 
 
 def test_many_are_cut_short(profile, tmp_path):
@@ -113,7 +116,7 @@ def test_a_first_tiny_node_does_not_stretch_a_day(tmp_path):
     "Twenty-two hours of one core on two: a node of half a second that took three does not make sixty of them."
     nodes = nodes_of(tmp_path, [0.5, *[3600] * 22])
     plan = 11 * 3600
-    assert time_left(nodes, dict(done=nodes[:1], failed=[]), 3, 2) == pytest.approx(plan, rel=0.01)
+    assert time_left(nodes, dict(done=nodes[:1], failed=[], killed=[]), 3, 2) == pytest.approx(plan, rel=0.01)
     # two hours later the two that run are seen, too
     running = nodes[1:3]
     for n in running:
@@ -121,7 +124,7 @@ def test_a_first_tiny_node_does_not_stretch_a_day(tmp_path):
     begun = running[0].folder.joinpath(LOCK).stat().st_mtime
     assert under_way(running, begun + 1800) == pytest.approx(3600, rel=0.01)
     assert under_way(running, begun + 9000) == 7200 and under_way(nodes[3:], begun) == 0
-    left = time_left(nodes, dict(done=nodes[:1], failed=[]), 1803, 2, going=3600)
+    left = time_left(nodes, dict(done=nodes[:1], failed=[], killed=[]), 1803, 2, going=3600)
     assert left == pytest.approx(plan - 1800, rel=0.01)
 
 
@@ -129,6 +132,6 @@ def test_what_was_seen_is_believed_in_the_end(tmp_path):
     "Three times as slow as planned: the time left comes near to that."
     nodes = nodes_of(tmp_path, [3600] * 20)
     real = [3 * 3600 * (20 - k) / 2 for k in range(1, 20)]
-    told = [time_left(nodes, dict(done=nodes[:k], failed=[]), 3 * 3600 * k / 2, 2) for k in range(1, 20)]
+    told = [time_left(nodes, dict(done=nodes[:k], failed=[], killed=[]), 3 * 3600 * k / 2, 2) for k in range(1, 20)]
     off = [t / r for t, r in zip(told, real)]
     assert off == sorted(off) and off[0] > 1 / 3 and off[9] > 0.85 and off[-1] > 0.9

@@ -23,7 +23,7 @@ from .graph.results import redrawn, said_without_data
 from .graph.series import corpus_nodes, series_nodes
 from .nodes import Node
 from .plan import Plan, comparison, measured
-from .progress import FAILED, LOCK, listed, standing, unmade
+from .progress import FAILED, listed, standing, unmade
 from .run import read_options, run_node, run_plan, said_so_far, write_batch, write_record
 from ..ground.errors import EmbryoError, check_least, choose
 from ..ground.files import command
@@ -72,7 +72,7 @@ def why_unfinished(
     "Which nodes a batch tried and did not make."
     now = standing(plan.nodes.values(), since)
     failed = now["failed"]
-    killed = [n for n in now["running"] if (n.folder / LOCK).stat().st_mtime >= since]
+    killed = now["killed"]
     why = [f"failed: {listed([n.name for n in failed])}"] * bool(failed)
     if killed:
         names = listed([n.name for n in killed])
@@ -267,7 +267,10 @@ def step_again(
     p = node.params
     training = p["training"] if "training" in p else p["stages"]
     recipe = dict(corpora=str(Path(p["corpora"]).resolve()), model=p["model"], training=training, code=p["code"])
-    print(again(open_series(folder), at, to or None, anyway, recipe).path(at))
+    series = open_series(folder)
+    if to and at in series.steps:
+        print(f"embryo_pretrain: step {at} was saved: nothing is made in {to}", file=sys.stderr)
+    print(again(series, at, to or None, anyway, recipe).path(at))
 
 # %% ../../nbs/6_batch/10_commands.ipynb #f398bdfe
 @command

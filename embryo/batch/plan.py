@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .costs.cost import cost
-from .costs.past import factor, processor, read_past, read_planned, taken
+from .costs.past import LEAST_S, factor, processor, read_past, read_planned, taken
 from .costs.record import NEAR, circumstances, is_near
 from .costs.seconds import DEVICES, GPU, RECORDED_S, UPDATE_S, precision, rate
 from .graph.parts import part_of
@@ -95,7 +95,8 @@ def corrections(
 ) -> str:
     "What the machine's past says, in one sentence."
     if not past:
-        return f"no past of this machine ({machine or 'a GPU that is not here'}): nothing is corrected"
+        whose = machine or "a GPU that is not here"
+        return f"no past of this machine ({whose}) in nodes of {LEAST_S:g} s or more: nothing is corrected"
     told = [f"{kind} x {factor(kind, past):.2f} ({len(past[kind])})" for kind in sorted(past)]
     return f"corrected by the past of this machine ({machine}; in brackets its nodes): {', '.join(told)}"
 

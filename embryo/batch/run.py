@@ -26,7 +26,7 @@ from .costs.past import estimated, processor
 from .costs.record import write_nodes
 from .nodes import Node, figures_of, leaves_of, made_weights
 from .plan import Plan, agreement, how_long, measured
-from .progress import FAILED, LOCK, PART, Progress, follow
+from .progress import FAILED, LOCK, PART, Progress, follow, forget_killed
 from .templates import check_parameters, template_path
 from .worker import leave_out, register_engine, worker
 from ..ground.errors import EmbryoError, choose
@@ -404,6 +404,7 @@ def run_plan(
             stack.callback(end_jobs, runs)
         plan.discard_stale()
         sweep(runs)
+        forget_killed(plan.todo())
         env = batch_environment(plan, cluster)
         inherited = dict(pass_fds=[lock.fileno()], preexec_fn=deaf)
         socket_path = ""
@@ -412,7 +413,7 @@ def run_plan(
         command = engine_command(plan, where, keep_going, options)
         heard = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         engine = subprocess.Popen(command, env=env | dict(EMBRYO_WORKER=str(socket_path)), **heard, **inherited)
-        return wait_for(engine, shown(plan.todo(), at_once))
+        return wait_for(engine, shown(plan.todo(), at_once, here=bool(socket_path)))
 
 # %% ../../nbs/6_batch/09_run.ipynb #c038
 def run_one(
