@@ -404,11 +404,13 @@ def run_plan(
             stack.callback(end_jobs, runs)
         plan.discard_stale()
         sweep(runs)
-        forget_killed(plan.todo())
+        elsewhere = any("--executor" in o for o in options)  # where locks may not be seen
+        if not elsewhere:
+            forget_killed(plan.todo())
         env = batch_environment(plan, cluster)
         inherited = dict(pass_fds=[lock.fileno()], preexec_fn=deaf)
         socket_path = ""
-        if not cluster and not any("--executor" in o for o in options):
+        if not cluster and not elsewhere:
             socket_path = stack.enter_context(worker(env=env, **inherited))
         command = engine_command(plan, where, keep_going, options)
         heard = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
