@@ -45,7 +45,6 @@ def was_killed(
 ) -> bool:
     "Has a process of this machine left a node half executed?"
     part = node.folder / PART
-    # it may end between two looks: whoever ends takes the notebook away before the lock
     return part.is_file() and not is_held(node.folder / LOCK) and part.is_file()
 
 # %% ../../nbs/6_batch/08_progress.ipynb #82b2fac7
